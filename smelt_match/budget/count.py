@@ -1,0 +1,67 @@
+"""What a spec costs: the context it is counted at, the control its sparsity is measured against, and both results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from smelt_match.budget.context import DEFAULT_TOKENS, Context
+from smelt_match.budget.conventions import Convention
+from smelt_match.budget.deviation import sparsity
+from smelt_match.budget.ledger import Budget, Ledger, ledger
+from smelt_match.spec.family import countable, shipped
+from smelt_match.spec.model import ModelSpec
+
+
+def context_of(spec: ModelSpec, override: Context | None = None) -> Context:
+    """The context a spec is counted at: the caller's, the spec's own, or one causal document of 4,096 tokens."""
+    if override is not None:
+        return override
+    if spec.context is not None:
+        return Context.given(spec.context, f"stated by {spec.name}")
+    return Context.causal(DEFAULT_TOKENS)
+
+
+def control_of(spec: ModelSpec) -> ModelSpec:
+    """The fully active control of Eq. 1: the one the spec names, or the spec itself with E = k, unlooped."""
+    entry = shipped().get(spec.control) if spec.control else None
+    if entry is not None:
+        return countable(entry)
+    return ModelSpec.model_validate(
+        {
+            **spec.model_dump(include={"hidden_size", "num_layers", "experts_per_token", "expert_intermediate_size"}),
+            **spec.model_dump(include={"num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size"}),
+            "tie_word_embeddings": spec.tie_word_embeddings,
+            "num_experts": spec.experts_per_token,
+            "name": f"{spec.name}-with-{spec.experts_per_token}-experts"[:100],
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A spec counted under one convention and context, with its sparsity and the control it refers to."""
+
+    ledger: Ledger
+    sparsity: Fraction
+    control: str
+
+    @property
+    def spec(self) -> ModelSpec:
+        """What was counted."""
+        return self.ledger.spec
+
+    @property
+    def budget(self) -> Budget:
+        """Its budgets."""
+        return self.ledger.budget
+
+
+def count(
+    spec: ModelSpec, convention: Convention, override: Context | None = None, control: ModelSpec | None = None
+) -> Counted:
+    """Count ``spec``, and its sparsity against ``control`` (default: `control_of` it) in the same context."""
+    context = context_of(spec, override)
+    control = control or control_of(spec)
+    book = ledger(spec, convention, context)
+    return Counted(book, sparsity(book.budget, ledger(control, convention, context).budget), control.name)

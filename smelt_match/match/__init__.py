@@ -1,0 +1,1 @@
+"""The matched model: grid, floors, exact search, total order, certificate, and its independent verifier."""

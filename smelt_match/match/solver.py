@@ -1,0 +1,285 @@
+"""The exact solver.
+
+Head size and head counts enter the budgets only through Q = n_q·d and K = n_kv·d, and the KV cache depends on K alone,
+so its best deviation is a number-theoretic floor that is known before any search. At that floor, FLOPs and parameters
+are both linear in I for every (H, E) and head geometry: two intervals of I, intersected, hold exactly the points
+within a limit. The solver computes them for the whole grid at once, one rung of the ladder after the other. Nothing
+is sampled, so what it does not find does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from smelt_match.errors import BadInput
+from smelt_match.match.order import best, rungs
+from smelt_match.match.problem import POINT_AXES, Points, Problem
+from smelt_match.spec.model import ModelSpec
+
+MAX_PAIRS = 5_000_000
+MAX_POINTS = 5_000_000
+CHUNK = 8_000_000
+
+
+def kv_deviations(problem: Problem) -> dict[int, Fraction]:
+    """The signed KV deviation of every K = n_kv·d on the grid that the flags allow, by K."""
+    target = problem.targets["kv"]
+    widths = {d * n_kv for d, _, n_kv in problem.geometries}
+    found = {K: Fraction(problem.kv_slots * K - target, target) for K in sorted(widths)}
+    if problem.question.one_sided:
+        found = {K: value for K, value in found.items() if value <= 0}
+    if not found:
+        raise BadInput("no KV width on the grid lies at or below the baseline's", "leave out --one-sided")
+    return found
+
+
+def kv_floor(problem: Problem) -> Fraction:
+    """The signed KV deviation nearest to 0 (a negative one before a positive one of the same size)."""
+    return min(kv_deviations(problem).values(), key=lambda value: (abs(value), value))
+
+
+class Search:
+    """All points of a problem whose KV width n_kv·d is one of ``widths``.
+
+    A *pair* is a hidden size with a head geometry, a *cell* a pair with an expert count. FLOPs and parameters grow in
+    E and in I, and are linear in each with the other held, which is all that the bounds below use.
+    """
+
+    def __init__(self, problem: Problem, widths: Set[int]) -> None:
+        self.problem = problem
+        self.axis_of = {name: np.array(values, dtype=np.int64) for name, values in problem.axes.items()}
+        self.I, self.E = self.axis_of["expert_intermediate_size"], self.axis_of["num_experts"]
+        self.dtype = self._exact_dtype()
+        geometries = [geometry for geometry in problem.geometries if geometry[0] * geometry[2] in widths]
+        if len(geometries) * len(self.axis_of["hidden_size"]) > MAX_PAIRS:
+            raise BadInput(
+                f"grid {problem.question.grid.name!r}: more than {MAX_PAIRS:,} pairs of hidden size and heads",
+                "raise a step, narrow a bound, or pin a dimension with --fix",
+            )
+        self.pairs = self._pairs(geometries)
+        self.first, self.last = self._envelope_of_I(self.pairs.H)
+
+    def _exact_dtype(self) -> Any:
+        """int64 where no product of the grid can pass it, else Python integers, which are slower and never wrap."""
+        problem = self.problem
+        most = {name: max(values) for name, values in problem.axes.items()}
+        corner = Points.of(tuple(most[name] for name in POINT_AXES))
+        base, factor = problem.question.baseline, problem.envelope or Fraction(1)
+        widest = max(most["hidden_size"], most["head_dim"] * most["num_attention_heads"])
+        theirs = max(base.hidden_size, base.expert_intermediate_size, base.num_attention_heads * base.head_dim)
+        products = [int(column[0]) for column in problem.values(corner).values()]
+        products.append(2 * widest * theirs * factor.numerator * factor.denominator)
+        return np.int64 if max(*products, *problem.targets.values()) < 2**61 else object
+
+    def _pairs(self, geometries: list[tuple[int, int, int]]) -> Points:
+        """Hidden sizes × geometries that the envelope of Q/H and the head rule allow; E and I are left at 0."""
+        problem, base = self.problem, self.problem.question.baseline
+        axis = self.axis_of["hidden_size"].astype(self.dtype)
+        H = np.tile(axis, len(geometries))
+        columns = np.array(geometries, dtype=np.int64).reshape(-1, 3).astype(self.dtype)
+        d, n_q, n_kv = (np.repeat(columns[:, i], len(axis)) for i in range(3))
+        keep = np.ones(len(H), dtype=bool)
+        if problem.envelope is not None:
+            p, q = problem.envelope.numerator, problem.envelope.denominator
+            ours, theirs = n_q * d * base.hidden_size, H * (base.num_attention_heads * base.head_dim)
+            keep &= (ours * q <= theirs * p).astype(bool) & (theirs * q <= ours * p).astype(bool)
+        if problem.question.heads == "q-width" and problem.policy == "uniform":
+            keep &= (n_q == nearest_heads(base, H, d, n_kv)).astype(bool)
+        zero = 0 * H
+        return Points(H, zero, zero, d, n_q, n_kv).take(keep)
+
+    def _envelope_of_I(self, H: Any) -> tuple[Any, Any]:
+        """First and last index into the axis of I that the envelope of I/H allows, for each pair."""
+        if self.problem.envelope is None:
+            zeros = np.zeros(len(H), dtype=np.int64)
+            return zeros, zeros + len(self.I) - 1
+        base, p, q = self.problem.question.baseline, *self.problem.envelope.as_integer_ratio()
+        ours = H * base.expert_intermediate_size
+        least, most = -((-ours * q) // (base.hidden_size * p)), (ours * p) // (base.hidden_size * q)
+        return self._at_least(self.I, least), self._at_most(self.I, most)
+
+    def _at_least(self, axis: Any, value: Any) -> Any:
+        return np.searchsorted(axis, np.clip(value, -1, int(axis[-1]) + 1).astype(np.int64), "left")
+
+    def _at_most(self, axis: Any, value: Any) -> Any:
+        return np.searchsorted(axis, np.clip(value, -1, int(axis[-1]) + 1).astype(np.int64), "right") - 1
+
+    def bounds(self, budget: str, limit: Fraction) -> tuple[int, int]:
+        """The inclusive integer range of a budget within a limit, under the tolerance and the sidedness in force."""
+        question, target = self.problem.question, self.problem.targets[budget]
+        if question.tolerance is not None:
+            limit = min(limit, getattr(question.tolerance, budget))
+        slack = limit.numerator * target // limit.denominator
+        return target - slack, target + (0 if question.one_sided else slack)
+
+    def _lines(self, points: Points, along: str, **held: Any) -> dict[str, tuple[Any, Any]]:
+        """Every budget as a line in E or I with the other held: (value at 0, slope)."""
+        at_0, at_1 = (
+            self.problem.values(replace(points, **held, **{along: 0 * points.H + step})) for step in (0, 1)
+        )
+        return {budget: (at_0[budget], at_1[budget] - at_0[budget]) for budget in at_0}
+
+    def _most(self, budget: str, limit: Fraction, lines: dict[str, tuple[Any, Any]]) -> Any:
+        value, slope = lines[budget]
+        return (self.bounds(budget, limit)[1] - value) // slope
+
+    def _least(self, budget: str, limit: Fraction, lines: dict[str, tuple[Any, Any]]) -> Any:
+        value, slope = lines[budget]
+        return -((value - self.bounds(budget, limit)[0]) // slope)
+
+    def cells(self, limit: Fraction) -> Iterator[tuple[Points, Any, Any]]:
+        """Chunks of cells with the first and last index of I whose points lie within a limit; empty ones left out."""
+        size = max(1, CHUNK // len(self.E))
+        for start in range(0, len(self.pairs), size):
+            part = slice(start, start + size)
+            cells, first, last = self._windows(self.pairs.take(part), self.first[part], self.last[part], limit)
+            lines = self._lines(cells, "I")
+            for budget in ("flops", "params"):
+                if budget in self.problem.question.match:
+                    first = np.maximum(first, self._at_least(self.I, self._least(budget, limit, lines)))
+                    last = np.minimum(last, self._at_most(self.I, self._most(budget, limit, lines)))
+            keep = last >= first
+            yield cells.take(keep), first[keep], last[keep]
+
+    def _windows(self, pairs: Points, first: Any, last: Any, limit: Fraction) -> tuple[Points, Any, Any]:
+        """The cells that can hold a point: FLOPs bound I over all E, then parameters bound E over those I."""
+        match = self.problem.question.match
+        low, high = 0 * pairs.H + int(self.E[0]), 0 * pairs.H + int(self.E[-1])
+        if "flops" in match:
+            least = self._least("flops", limit, self._lines(pairs, "I", E=high))
+            most = self._most("flops", limit, self._lines(pairs, "I", E=low))
+            first = np.maximum(first, self._at_least(self.I, least))
+            last = np.minimum(last, self._at_most(self.I, most))
+        alive = last >= first
+        pairs, first, last = pairs.take(alive), first[alive], last[alive]
+        from_E = np.zeros(len(pairs), dtype=np.int64)
+        to_E = from_E + len(self.E) - 1
+        if "params" in match:
+            narrow, wide = self.I[first].astype(self.dtype), self.I[last].astype(self.dtype)
+            from_E = self._at_least(self.E, self._least("params", limit, self._lines(pairs, "E", I=wide)))
+            to_E = self._at_most(self.E, self._most("params", limit, self._lines(pairs, "E", I=narrow)))
+        index, E = _expand(from_E, to_E)
+        return replace(pairs.take(index), E=self.E[E].astype(self.dtype)), first[index], last[index]
+
+    def count(self, limit: Fraction) -> int:
+        """How many points lie within a limit."""
+        return sum(int((last - first + 1).sum()) for _, first, last in self.cells(limit))
+
+    def points(self, limit: Fraction) -> Points:
+        """Every point within a limit."""
+        parts, total = [], 0
+        for cells, first, last in self.cells(limit):
+            total += int((last - first + 1).sum())
+            if total > MAX_POINTS:
+                raise BadInput(
+                    f"more than {MAX_POINTS:,} points lie within {float(limit):.4%}, too many to rank",
+                    "use a coarser grid, or pin a dimension with --fix",
+                )
+            index, I = _expand(first, last)  # noqa: E741
+            parts.append(replace(cells.take(index), I=self.I[I].astype(self.dtype)))
+        return Points.join(parts) if parts else Points.of()
+
+    def first_rung(self) -> tuple[Fraction, Points] | None:
+        """The first rung of the ladder that holds a point, with its points; None if no point obeys the rules."""
+        if len(self.pairs):
+            for rung in rungs():
+                points = self.points(rung)
+                if len(points):
+                    return rung, points
+        return None
+
+
+def _expand(first: Any, last: Any) -> tuple[Any, Any]:
+    """For inclusive ranges: the index of its range, and the value, of every member."""
+    sizes = np.maximum(last - first + 1, 0)
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    offset = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return owner, np.asarray(first)[owner] + offset
+
+
+def nearest_heads(base: ModelSpec, H: Any, d: Any, n_kv: Any) -> Any:
+    """n_q, a multiple of n_kv, whose n_q·d is nearest to H·(Q0/H0); the smaller of two equally near."""
+    wanted, unit = H * (base.num_attention_heads * base.head_dim), base.hidden_size * d * n_kv
+    below = np.maximum(wanted // unit, 1)
+    return n_kv * (below + (2 * wanted > (2 * below + 1) * unit))
+
+
+def minimax(problem: Problem, points: Points) -> Fraction:
+    """The smallest max(|flops|, |params|) over points, exactly (of those budgets that are matched)."""
+    values = problem.values(points)
+    names = [name for name in ("flops", "params") if name in problem.question.match]
+    errors = {name: np.abs(values[name] - problem.targets[name]) for name in names}
+    worst = np.max([np.asarray(errors[n], dtype=float) / problem.targets[n] for n in names], axis=0)
+    near = np.flatnonzero(worst <= worst.min() * (1 + 1e-9) + 1e-15)
+    return min(max(Fraction(int(errors[n][i]), problem.targets[n]) for n in names) for i in near.tolist())
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The exact answer to a problem.
+
+    Attributes:
+        floor: The signed KV deviation at its floor, or None when KV is not matched.
+        rung: The first rung of max(|flops|, |params|) that holds a point.
+        within: Points within the rung at the floor.
+        minimax: The smallest max(|flops|, |params|) with KV at its floor.
+        ranked: The first points of the total order, best first.
+    """
+
+    problem: Problem
+    floor: Fraction | None
+    rung: Fraction
+    within: int
+    minimax: Fraction
+    ranked: list[tuple[int, ...]]
+
+
+def solve(problem: Problem, top: int = 2) -> Solution | None:
+    """The first ``top`` points of the total order, or None if no point obeys the rules and the tolerance."""
+    found = at_floor(problem).first_rung()
+    if found is None:
+        return None
+    rung, points = found
+    floor = kv_floor(problem) if "kv" in problem.question.match else None
+    return Solution(problem, floor, rung, len(points), minimax(problem, points), best(problem, points, top))
+
+
+def at_floor(problem: Problem) -> Search:
+    """The search over KV widths at the floor (all widths, when KV is not matched); empty if the floor is too far."""
+    if "kv" not in problem.question.match:
+        return Search(problem, {d * n_kv for d, _, n_kv in problem.geometries})
+    deviations = kv_deviations(problem)
+    floor = abs(kv_floor(problem))
+    tolerance = problem.question.tolerance
+    if tolerance is not None and floor > tolerance.kv:
+        return Search(problem, set())
+    return Search(problem, {K for K, value in deviations.items() if abs(value) == floor})
+
+
+def pure_minimax(problem: Problem) -> tuple[Fraction, int]:
+    """The smallest max(|flops|, |params|, |kv|) over the whole grid, and how many points tie at it."""
+    by_floor: dict[Fraction, set[int]] = {}
+    for K, deviation in kv_deviations(problem).items():
+        by_floor.setdefault(abs(deviation), set()).add(K)
+    value: Fraction | None = None
+    searches: list[Search] = []
+    for floor in sorted(by_floor):
+        if value is not None and floor > value:
+            break
+        search = Search(problem, by_floor[floor])
+        within = search.count(floor)
+        if within:
+            return floor, within + sum(nearer.count(floor) for nearer in searches)
+        searches.append(search)
+        found = search.first_rung()
+        if found is not None:
+            reached = minimax(problem, found[1])
+            value = reached if value is None else min(value, reached)
+    if value is None:
+        raise BadInput("no point of the grid obeys the rules", "widen the grid")
+    return value, sum(search.count(value) for search in searches)

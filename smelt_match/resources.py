@@ -1,0 +1,16 @@
+"""Where the shipped data lies: inside the wheel, or beside the package in a checkout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parent
+
+
+def data_files(folder: str) -> list[Path]:
+    """The YAML files of ``specs`` or ``search``, recursively, in name order."""
+    for root in (_PACKAGE / "_data", _PACKAGE.parent):
+        found = sorted((root / folder).rglob("*.yaml"))
+        if found:
+            return found
+    raise FileNotFoundError(f"the package's own {folder}/ data is missing; reinstall smelt-match")

@@ -1,0 +1,1 @@
+"""Models and layouts as values; no tensor library is loaded here."""

@@ -1,0 +1,147 @@
+"""Names to specs: shipped families, patterns, and a user's own YAML files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from smelt_match.errors import BadInput, close_names
+from smelt_match.files import read_text
+from smelt_match.resources import data_files
+from smelt_match.spec.model import Head, ModelSpec, PublishedRow, Record
+from smelt_match.spec.yaml import Document, load, validate
+
+
+class FamilyFile(Record):
+    """A file of several models: ``defaults`` are merged under each entry of ``models``."""
+
+    family: str
+    source: str = ""
+    notes: str = ""
+    grid: str | None = Field(None, description="the grid that `solve` uses for this family")
+    defaults: dict[str, Any] = {}
+    models: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A spec with the place it came from."""
+
+    spec: Head
+    family: str | None = None
+    grid: str | None = None
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether `solve` may start from it: an unlooped model that can be counted."""
+        return isinstance(self.spec, ModelSpec) and self.spec.visits.is_unlooped
+
+
+def read_specs(path: Path) -> list[Entry]:
+    """The specs of a YAML file: one model, or a family of them. `BadInput` lists every fault."""
+    document = load(read_text(path, "spec file"), str(path))
+    if isinstance(document.value, dict) and "models" in document.value:
+        return _family(document)
+    return [Entry(_one(document, (), document.value))]
+
+
+def _family(document: Document) -> list[Entry]:
+    family = validate(FamilyFile, document)
+    entries, faults, seen, hint = [], [], set(), ""
+    for index, model in enumerate(family.models):
+        try:
+            spec = _one(document, ("models", index), _with_defaults(family.defaults, model))
+            if spec.name in seen:
+                place = document.place(("models", index, "name"))
+                raise BadInput(f"{place}: {spec.name!r} names two models")
+            seen.add(spec.name)
+            entries.append(Entry(spec, family.family, family.grid))
+        except BadInput as error:
+            faults.append(error.message)
+            hint = hint or error.hint
+    if faults:
+        raise BadInput("\n".join(faults), hint)
+    return entries
+
+
+def _with_defaults(defaults: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
+    """The defaults under a model's own keys; a printed-only row takes just those it has a place for."""
+    if "status" in model:
+        defaults = {name: value for name, value in defaults.items() if name in PublishedRow.model_fields}
+    return defaults | model
+
+
+def _one(document: Document, key: tuple[str | int, ...], value: Any) -> Head:
+    kind = PublishedRow if isinstance(value, dict) and "status" in value else ModelSpec
+    return validate(kind, document, key, value)
+
+
+@cache
+def shipped() -> dict[str, Entry]:
+    """Every spec that comes with the package, by name."""
+    entries: dict[str, Entry] = {}
+    for path in data_files("specs"):
+        for entry in read_specs(path):
+            if entry.spec.name in entries:
+                raise BadInput(f"{path}: {entry.spec.name!r} is already the name of a shipped spec")
+            entries[entry.spec.name] = entry
+    return entries
+
+
+def looks_like_path(text: str) -> bool:
+    """Whether a spec argument is meant as a file rather than a name."""
+    return "/" in text or "\\" in text or text.lower().endswith((".yaml", ".yml", ".json"))
+
+
+def expand(text: str) -> list[Entry]:
+    """What a spec argument stands for.
+
+    A file gives its models; a name gives that spec; a family name gives the family's baselines; a pattern
+    (``200m_*``) gives every shipped spec it matches.
+    """
+    if looks_like_path(text) or (text not in shipped() and Path(text[:255]).is_file()):
+        return read_specs(Path(text))
+    entries = shipped()
+    if text in entries:
+        return [entries[text]]
+    members = [entry for entry in entries.values() if entry.family == text and entry.is_baseline]
+    if not members and any(sign in text for sign in "*?["):
+        members = [entry for name, entry in entries.items() if fnmatchcase(name, text)]
+    if not members:
+        families = {entry.family for entry in entries.values() if entry.family}
+        raise BadInput(f"unknown spec {text[:80]!r}", close_names(text[:80], {*entries, *families}))
+    return members
+
+
+def countable(entry: Entry) -> ModelSpec:
+    """The model of an entry, or `BadInput` with the reason why it cannot be counted."""
+    if isinstance(entry.spec, ModelSpec):
+        return entry.spec
+    assert isinstance(entry.spec, PublishedRow)
+    raise BadInput(
+        f"{entry.spec.name}: cannot be counted: {entry.spec.reason}",
+        f"`smelt-match specs show {entry.spec.name}` shows what is printed",
+    )
+
+
+def published_match(baseline: str, visits: tuple[int, ...]) -> Head | None:
+    """The shipped row that was published as a match of ``baseline`` under these visits, if there is one."""
+    for entry in shipped().values():
+        spec = entry.spec
+        if spec.matches != baseline:
+            continue
+        if isinstance(spec, PublishedRow):
+            from smelt_match.spec.grammar import parse_layout
+
+            layout = parse_layout(spec.layout, spec.num_layers)
+        else:
+            assert isinstance(spec, ModelSpec)
+            layout = spec.visits
+        if layout.visits == visits:
+            return spec
+    return None

@@ -1,0 +1,208 @@
+"""The specification of one model: its dimensions, its layout, and what its source prints about it."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
+
+from smelt_match.errors import BadInput
+from smelt_match.spec.grammar import parse_layout
+from smelt_match.spec.layout import MAX_LAYERS, Layout
+from smelt_match.units import Printed, parse_fraction
+
+MAX_WIDTH = 2**24
+MAX_COUNT = 2**20
+
+
+class Record(BaseModel):
+    """Base of everything read from a file: strict types, no unknown keys, no changes."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+def _figure(value: Any) -> str:
+    """A printed figure must be quoted: YAML would drop the trailing zeros that carry its precision."""
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise ValueError(f'write a printed figure in quotes, with all its digits, such as "0.100e9", found {value!r}')
+    Printed(str(value))
+    return str(value)
+
+
+def _rational(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise ValueError(f"a number or a quoted num/den is wanted, found {value!r}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"a finite number is wanted, found {value!r}")
+    try:
+        number = parse_fraction(str(value), "mean_attended_context")
+    except BadInput as error:
+        raise ValueError(error.message) from None
+    if not 1 <= number <= 2**40:
+        raise ValueError(f"a causal token attends to at least itself: 1 to 2^40 tokens, found {value!r}")
+    return str(value)
+
+
+Figure = Annotated[str, BeforeValidator(_figure)]
+Rational = Annotated[str, BeforeValidator(_rational)]
+
+
+class Expected(Record):
+    """Figures that a source prints for a model, each with the digits it prints.
+
+    Counts leave out embeddings and the output head; FLOPs are for training, per token. Ratios are to the matched
+    baseline. ``sparsity`` is S by the paper's Eq. 1; ``sparsity_own_control`` is a printed S that was measured
+    against another control than Eq. 1's, and is carried without being checked.
+    """
+
+    params_active: Figure | None = None
+    params_total: Figure | None = None
+    sparsity: Figure | None = None
+    sparsity_own_control: Figure | None = None
+    flops_train_per_token: Figure | None = None
+    kv_elements_per_token: Figure | None = None
+    flops_ratio: Figure | None = None
+    kv_ratio: Figure | None = None
+
+    def items(self) -> list[tuple[str, Printed]]:
+        """The figures that are given, as (name, figure)."""
+        return [(name, Printed(text)) for name, text in self if text is not None]
+
+
+Width = Annotated[int, Field(ge=1, le=MAX_WIDTH)]
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+
+
+class Head(Record):
+    """What every entry of a spec file says about itself."""
+
+    name: Annotated[
+        str,
+        Field(
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="a short name; letters, digits, . _ and -"
+        ),
+    ]
+    source: str = Field("", description="where the figures come from")
+    notes: str = Field("", description="anything a reader should know")
+    matches: str | None = Field(None, description="the baseline that this model was matched to, by name")
+    expected: Expected = Field(Expected(), description="published counts, checked by `specs show`")
+
+
+class PublishedRow(Head):
+    """A published row whose geometry its source does not state, so that nothing can be counted from it."""
+
+    status: Literal["not-decodable"]
+    reason: str
+    hidden_size: Width
+    num_layers: Annotated[int, Field(ge=1, le=MAX_LAYERS)]
+    num_experts: Count
+    experts_per_token: Count
+    layout: str
+
+
+class ModelSpec(Head):
+    """One decoder-only MoE Transformer, every dimension that a budget depends on.
+
+    Symbols of formulas and tables: H ``hidden_size``, L ``num_layers``, E ``num_experts``, k ``experts_per_token``,
+    I ``expert_intermediate_size``, n_q ``num_attention_heads``, n_kv ``num_key_value_heads``, d ``head_dim``.
+    """
+
+    hidden_size: Width = Field(description="H, the width of the residual stream")
+    num_layers: Annotated[int, Field(ge=1, le=MAX_LAYERS, description="L, physical blocks (stored weights)")]
+    num_experts: Count = Field(description="E, experts stored in each block")
+    experts_per_token: Count = Field(description="k, experts that each token is routed to")
+    expert_intermediate_size: Width = Field(description="I, the width of one SwiGLU expert")
+    num_attention_heads: Count = Field(description="n_q, query heads")
+    num_key_value_heads: Count = Field(description="n_kv, key and value heads; must divide n_q")
+    head_dim: Annotated[int, Field(ge=2, le=MAX_WIDTH, description="d, even; need not be H / n_q")]
+    layout: str = Field("none", description="which blocks run when, such as none, mid50x2 or 2-4-2x32")
+    loop_num_attention_heads: Count | None = Field(
+        None, description="n_q of the looped blocks, where they differ"
+    )
+    loop_num_key_value_heads: Count | None = Field(
+        None, description="n_kv of the looped blocks, where they differ"
+    )
+    vocab_size: Annotated[int, Field(ge=1, le=2**31)] | None = Field(
+        None, description="needed only by conventions that count the output head or the embedding"
+    )
+    tie_word_embeddings: bool = Field(False, description="whether the output head shares the embedding's weights")
+    mean_attended_context: Rational | None = Field(
+        None, description="c, tokens that a token attends to on average; default: one causal document of 4,096"
+    )
+    control: str | None = Field(
+        None, description="the fully active control of Eq. 1, by name; default: this model with E = k, unlooped"
+    )
+
+    _layout: Layout = PrivateAttr()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        faults = []
+        if self.num_experts < self.experts_per_token:
+            faults.append(f"num_experts {self.num_experts} is less than experts_per_token {self.experts_per_token}")
+        if self.head_dim % 2:
+            faults.append(f"head_dim {self.head_dim} is odd; rotary embeddings turn pairs")
+        for heads, groups, where in (
+            (self.num_attention_heads, self.num_key_value_heads, ""),
+            (self.loop_num_attention_heads, self.loop_num_key_value_heads, "loop_"),
+        ):
+            if (heads is None) != (groups is None):
+                faults.append("loop_num_attention_heads and loop_num_key_value_heads go together")
+            elif heads is not None and groups is not None and heads % groups:
+                faults.append(
+                    f"{where}num_attention_heads {heads} is not divisible by {where}num_key_value_heads {groups}"
+                )
+        try:
+            self._layout = parse_layout(self.layout, self.num_layers)
+        except BadInput as error:
+            faults.append(error.message.replace("\n", " | "))
+        else:
+            if self.loop_num_attention_heads is not None and self._layout.is_unlooped:
+                faults.append("loop_num_attention_heads is given, but the layout loops nothing")
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+    @property
+    def visits(self) -> Layout:
+        """The parsed layout."""
+        return self._layout
+
+    @property
+    def context(self) -> Fraction | None:
+        """c as an exact rational, or None when the spec leaves it open."""
+        if self.mean_attended_context is None:
+            return None
+        return parse_fraction(self.mean_attended_context, "mean_attended_context")
+
+    @property
+    def loop_heads(self) -> tuple[int, int]:
+        """(n_q, n_kv) of the blocks that are visited more than once."""
+        return (
+            self.loop_num_attention_heads or self.num_attention_heads,
+            self.loop_num_key_value_heads or self.num_key_value_heads,
+        )
+
+    def config(self) -> dict[str, int]:
+        """The dimensions under the field's names, as JSON carries them."""
+        loop_heads, loop_groups = self.loop_heads
+        return {
+            "hidden_size": self.hidden_size,
+            "num_layers": self.num_layers,
+            "num_experts": self.num_experts,
+            "experts_per_token": self.experts_per_token,
+            "expert_intermediate_size": self.expert_intermediate_size,
+            "num_attention_heads": self.num_attention_heads,
+            "num_key_value_heads": self.num_key_value_heads,
+            "head_dim": self.head_dim,
+            "loop_num_attention_heads": loop_heads,
+            "loop_num_key_value_heads": loop_groups,
+        }
+
+    def changed(self, **fields: Any) -> ModelSpec:
+        """A copy with some fields replaced, validated anew."""
+        data = self.model_dump(exclude_unset=True)
+        data.update(fields)
+        return ModelSpec.model_validate(data)

@@ -1,0 +1,145 @@
+"""YAML 1.2 read into plain values that remember their line, with every fault of a file reported at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import StringIO
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from smelt_match.errors import BadInput, close_names
+
+MAX_NODES = 200_000
+MAX_DEPTH = 60
+Key = tuple[str | int, ...]
+T = TypeVar("T", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Document:
+    """A YAML document: plain values, and the 1-based line of each key path."""
+
+    value: Any
+    lines: dict[Key, int]
+    where: str
+
+    def place(self, key: Key) -> str:
+        """``file:line: key`` of the closest path that the file has."""
+        for cut in range(len(key), -1, -1):
+            line = self.lines.get(key[:cut])
+            if line is not None:
+                name = ".".join(str(part) for part in key)
+                return f"{self.where}:{line}" + (f": {name}" if name else "")
+        return self.where
+
+
+def load(text: str, where: str) -> Document:
+    """Parse one YAML document, refusing duplicate keys, custom tags, deep nesting and exploding aliases."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    yaml = YAML(typ="safe", pure=True)
+    try:
+        root = yaml.compose(StringIO(text))
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark else ""
+        raise BadInput(f"{where}{line}: not valid YAML: {error.problem or error.context}") from None
+    except (YAMLError, RecursionError, ValueError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BadInput(f"{where}: not valid YAML: {first}") from None
+    if root is None:
+        raise BadInput(f"{where}: holds no YAML document")
+    walker = _Walker(yaml.constructor.construct_object, where)
+    value = walker.plain(root, ())
+    if walker.faults:
+        raise BadInput("\n".join(walker.faults))
+    return Document(value, walker.lines, where)
+
+
+class _Walker:
+    """Turns a node tree into plain values, and collects lines and faults on the way."""
+
+    def __init__(self, scalar: Callable[[Any], Any], where: str) -> None:
+        self.scalar, self.where = scalar, where
+        self.lines: dict[Key, int] = {}
+        self.faults: list[str] = []
+        self.nodes = 0
+
+    def plain(self, node: Any, key: Key) -> Any:
+        from ruamel.yaml.nodes import MappingNode, ScalarNode
+
+        self.nodes += 1
+        line = node.start_mark.line + 1
+        if self.nodes > MAX_NODES or len(key) > MAX_DEPTH:
+            raise BadInput(f"{self.where}:{line}: nested too deep, or expands to too many values")
+        self.lines[key] = line
+        tag = str(node.tag)
+        if not tag.startswith("tag:yaml.org,2002:"):
+            self.faults.append(f"{self.where}:{line}: the tag {tag} is not allowed")
+            return None
+        if isinstance(node, ScalarNode):
+            try:
+                return self.scalar(node)
+            except Exception as error:  # the library raises many kinds for bad scalars such as dates
+                self.faults.append(f"{self.where}:{line}: cannot read {node.value[:40]!r}: {error}")
+                return None
+        if isinstance(node, MappingNode):
+            return self.mapping(node, key)
+        return [self.plain(item, (*key, index)) for index, item in enumerate(node.value)]
+
+    def mapping(self, node: Any, key: Key) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for name_node, value_node in node.value:
+            line = name_node.start_mark.line + 1
+            name = name_node.value
+            if not isinstance(name, str):
+                self.faults.append(f"{self.where}:{line}: a key must be a word")
+                continue
+            if name in result:
+                first = self.lines[(*key, name)]
+                self.faults.append(f"{self.where}:{line}: {name}: key given twice (first on line {first})")
+                continue
+            result[name] = self.plain(value_node, (*key, name))
+            self.lines[(*key, name)] = line
+        return result
+
+
+def validate(kind: type[T], document: Document, key: Key = (), value: Any = None) -> T:
+    """Validate ``value`` (default: the whole document) as ``kind``; `BadInput` lists every fault with its line."""
+    subject = document.value if value is None else value
+    if not isinstance(subject, dict):
+        raise BadInput(f"{document.place(key)}: expected keys and values, found {describe(subject)}")
+    try:
+        return kind.model_validate(subject)
+    except ValidationError as error:
+        faults, hints = [], []
+        for fault in error.errors(include_url=False, include_context=False):
+            path = (*key, *(part for part in fault["loc"] if isinstance(part, (str, int))))
+            faults.append(f"{document.place(path)}: {_sentence(fault)}")
+            if fault["type"] == "extra_forbidden":
+                hints.append(close_names(str(fault["loc"][-1]), kind.model_fields))
+        raise BadInput("\n".join(faults), hints[0] if hints else "") from None
+
+
+def _sentence(fault: Any) -> str:
+    if fault["type"] == "extra_forbidden":
+        return "unknown key"
+    if fault["type"] == "missing":
+        return "required key is missing"
+    message = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input ")
+    if fault["type"] == "value_error":
+        return message
+    return f"{message}, found {describe(fault['input'])}"
+
+
+def describe(value: Any) -> str:
+    """A value as a person would name it in an error, never longer than a line."""
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"

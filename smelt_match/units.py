@@ -1,0 +1,95 @@
+"""Exact numbers, in and out: fractions, printed figures, percentages, and counts for people."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+
+from smelt_match.errors import BadInput
+
+MINUS = "\N{MINUS SIGN}"
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?(/\d+)?")
+
+
+def parse_fraction(text: str, what: str) -> Fraction:
+    """Read ``392``, ``0.5``, ``1e-3``, ``3/4`` or ``0.5%`` exactly; raise `BadInput` naming ``what`` otherwise."""
+    body = text.strip()
+    percent = body.endswith("%")
+    body = body.removesuffix("%").strip()
+    if len(body) > 60 or not _NUMBER.fullmatch(body):
+        raise BadInput(f"{what}: {text[:60]!r} is not a number", 'write it as 392, 0.5, 1e-3, 3/4 or "0.5%"')
+    head, _, denominator = body.partition("/")
+    if denominator and int(denominator) == 0:
+        raise BadInput(f"{what}: {text!r} divides by zero")
+    value = Fraction(head) / (int(denominator) if denominator else 1)
+    return value / 100 if percent else value
+
+
+def fraction_text(value: Fraction) -> str:
+    """``"num/den"``, as JSON carries an exact rational."""
+    return f"{value.numerator}/{value.denominator}"
+
+
+def short_fraction(value: Fraction) -> str:
+    """The shortest exact spelling: ``392``, ``2048.5`` or ``1000/3``."""
+    if value.denominator == 1:
+        return str(value.numerator)
+    rest = value.denominator
+    for prime in (2, 5):
+        while rest % prime == 0:
+            rest //= prime
+    if rest == 1 and value.denominator < 10**6:
+        return format(Decimal(value.numerator) / Decimal(value.denominator), "f")
+    return fraction_text(value)
+
+
+def round_half_even(value: Fraction) -> int:
+    """The nearest integer, ties to even."""
+    return round(value)
+
+
+def percent(value: Fraction, digits: int = 2) -> str:
+    """A signed percentage of an exact fraction, such as ``+2.87 %``; exact zero is ``0 %``.
+
+    A deviation that is not zero but rounds to it keeps its sign (``+0.00 %``), so zero always means zero.
+    """
+    if value == 0:
+        return "0 %"
+    scaled = abs(value) * 100 * 10**digits
+    text = f"{Decimal(round(scaled)).scaleb(-digits):f}"
+    return f"{MINUS if value < 0 else '+'}{text} %"
+
+
+def grouped(value: Fraction | int) -> str:
+    """A count with thousands separators; an exact rational keeps its fraction (``12 + 1/3``)."""
+    whole, rest = divmod(Fraction(value), 1)
+    return f"{whole:,}" + (f" + {rest}" if rest else "")
+
+
+def billions(value: int) -> str:
+    """A parameter count as the field prints it: three decimals of a billion below ten, else two."""
+    return f"{value / 1e9:.3f}" if value < 10**10 else f"{value / 1e9:.2f}"
+
+
+class Printed:
+    """A figure as some source prints it, with the precision its digits claim.
+
+    ``Printed("0.100e9")`` stands for every number that prints as 0.100 billion.
+    """
+
+    def __init__(self, text: str) -> None:
+        try:
+            self.value = Decimal(text)
+        except InvalidOperation:
+            raise ValueError(f"{text[:40]!r} is not a printed figure") from None
+        if not self.value.is_finite() or abs(self.value.adjusted()) > 60:
+            raise ValueError(f"{text[:40]!r} is not a printed figure")
+        self.text = text
+
+    def agrees(self, value: Fraction) -> bool:
+        """Whether ``value`` rounds to the printed digits (half a unit of the last digit, inclusive)."""
+        exponent = self.value.as_tuple().exponent
+        assert isinstance(exponent, int)
+        half_unit = Fraction(10) ** exponent / 2
+        return abs(value - Fraction(self.value)) <= half_unit
