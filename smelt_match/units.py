@@ -52,12 +52,13 @@ def round_half_even(value: Fraction) -> int:
 def percent(value: Fraction, digits: int = 2) -> str:
     """A signed percentage of an exact fraction, such as ``+2.87 %``; exact zero is ``0 %``.
 
-    A deviation that is not zero but rounds to it keeps its sign (``+0.00 %``), so zero always means zero.
+    Halves round away from zero. A deviation that is not zero but rounds to it keeps its sign (``+0.00 %``), so that
+    zero always means zero.
     """
     if value == 0:
         return "0 %"
-    scaled = abs(value) * 100 * 10**digits
-    text = f"{Decimal(round(scaled)).scaleb(-digits):f}"
+    units = abs(value) * 100 * 10**digits
+    text = f"{Decimal((2 * units.numerator + units.denominator) // (2 * units.denominator)).scaleb(-digits):f}"
     return f"{MINUS if value < 0 else '+'}{text} %"
 
 

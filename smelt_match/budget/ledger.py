@@ -116,8 +116,7 @@ def model_rows(groups: list[Group], convention: Convention, tied: bool = False) 
     for group in groups:
         blocks, m = len(group.blocks), group.dims
         where = f"layers {block_names(group.blocks)}"
-        for part in BLOCK_COMPONENTS:
-            rows.append(_row(part, where, blocks, group.visits, m, convention))
+        rows += [_row(part, where, blocks, group.visits, m, convention) for part in BLOCK_COMPONENTS]
         executions = blocks * group.visits
         scores = 12 * executions * m.n_q * m.d if convention.attention != "none" else 0
         rows.append(Row("attention scores", where, group.visits, "12·{n_q}·{d}·c", m, scores=scores))
@@ -222,7 +221,7 @@ class Ledger:
 
     def flops(self, row: Row) -> Fraction:
         """Training FLOPs per token of a row."""
-        return row.matmul + row.scores * self.attended
+        return Fraction(int(row.matmul)) + int(row.scores) * self.attended
 
     @property
     def totals(self) -> Totals:

@@ -113,7 +113,9 @@ def _nothing(problem: Problem) -> str:
         if closest is not None:
             reached = percent(closest.minimax).lstrip("+")
             return f"{problem.policy}: at its KV floor, max(|flops|, |params|) is at best {reached}"
-    return f"{problem.policy}: no point of grid {question.grid.name!r} obeys the rules ({HEADS_IN_WORDS[question.heads]})"
+    return (
+        f"{problem.policy}: no point of grid {question.grid.name!r} obeys the rules ({HEADS_IN_WORDS[question.heads]})"
+    )
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,8 @@ def leximax(problem: Problem, values: dict[str, Any], index: int) -> tuple[Fract
     """|deviations| of the matched budgets at one point, largest first."""
     return tuple(
         sorted(
-            (abs(problem.relative(name, int(values[name][index]))) for name in problem.question.match), reverse=True
+            (abs(problem.relative(name, int(values[name][index]))) for name in problem.question.match),
+            reverse=True,
         )
     )
 

@@ -168,8 +168,8 @@ class Problem:
         base = question.baseline
         if question.is_identity and policy == "uniform":
             config = base.config()
-            self.axes = {name: (config[name],) for name in POINT_AXES}
-            self.envelope = None
+            self.axes: dict[str, tuple[int, ...]] = {name: (config[name],) for name in POINT_AXES}
+            self.envelope: Fraction | None = None
         else:
             self.axes = question.grid.axes(base, self._pinned())
             self.envelope = question.grid.factor
@@ -254,5 +254,8 @@ class Problem:
             "mean_attended_context": base.mean_attended_context,
         }  # fmt: skip
         if self.ways > 1:
-            fields |= {"loop_num_attention_heads": n_q // self.ways, "loop_num_key_value_heads": n_kv // self.ways}
+            fields |= {
+                "loop_num_attention_heads": n_q // self.ways,
+                "loop_num_key_value_heads": n_kv // self.ways,
+            }
         return ModelSpec.model_validate(fields)

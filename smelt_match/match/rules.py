@@ -13,7 +13,12 @@ from smelt_match.spec.model import Record
 from smelt_match.spec.yaml import load, validate
 
 Quantity = Literal[
-    "hidden_size", "num_experts", "expert_intermediate_size", "head_dim", "num_attention_heads", "num_key_value_heads"
+    "hidden_size",
+    "num_experts",
+    "expert_intermediate_size",
+    "head_dim",
+    "num_attention_heads",
+    "num_key_value_heads",
 ]
 
 

@@ -119,9 +119,7 @@ class Search:
 
     def _lines(self, points: Points, along: str, **held: Any) -> dict[str, tuple[Any, Any]]:
         """Every budget as a line in E or I with the other held: (value at 0, slope)."""
-        at_0, at_1 = (
-            self.problem.values(replace(points, **held, **{along: 0 * points.H + step})) for step in (0, 1)
-        )
+        at_0, at_1 = (self.problem.values(replace(points, **held, **{along: 0 * points.H + step})) for step in (0, 1))
         return {budget: (at_0[budget], at_1[budget] - at_0[budget]) for budget in at_0}
 
     def _most(self, budget: str, limit: Fraction, lines: dict[str, tuple[Any, Any]]) -> Any:

@@ -47,7 +47,15 @@ def verify(document: Any, where: str) -> list[Check]:
     """
     try:
         return _verify(document)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError, OverflowError) as error:
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+        AttributeError,
+        ZeroDivisionError,
+        OverflowError,
+    ) as error:
         raise BadInput(
             f"{where}: not a certificate: {type(error).__name__}: {error}",
             "make one with `smelt-match solve … --format json -o FILE`",
@@ -196,7 +204,7 @@ class _Claim:
         if use_tolerance and self.tolerance is not None:
             limit = min(limit, self.tolerance[budget])
         target = self.target[budget]
-        return target * (1 - limit), target * (1 if self.one_sided else 1 + limit)
+        return target * (1 - limit), target * (Fraction(1) if self.one_sided else 1 + limit)
 
     def points(self, limit: Fraction, widths: list[int], use_tolerance: bool = True) -> list[Point]:
         """Every point within a limit whose KV width is one of ``widths``, by a scan over geometry, H and I."""
@@ -256,7 +264,7 @@ class _Claim:
 
     def order(self, point: Point) -> tuple[Any, ...]:
         """The total order among points of one KV floor and one rung."""
-        H, E, I, d, n_q, n_kv = point  # noqa: E741
+        H, _, I, _, n_q, n_kv = point  # noqa: E741
         base = self.config
         shape = (
             abs(math.log(I * base["hidden_size"] / (H * base["expert_intermediate_size"])))
@@ -283,7 +291,7 @@ class _Claim:
             Check(
                 "KV floor",
                 str(claimed_floor and (claimed_floor["deviation"], claimed_floor["kv_widths"])),
-                str(floor is not None and (_text(floor), widths) or None),
+                str((floor is not None and (_text(floor), widths)) or None),
             ),
         ]
         visits = entry["layout"]["visits"]
@@ -309,7 +317,11 @@ class _Claim:
         if entry["minimax_all"] is not None:
             value, count = self._minimax_all(_fraction(entry["minimax_all"]["deviation"]))
             checks.append(
-                Check("minimax of all three", str(entry["minimax_all"]), str({"deviation": value, "points": count}))
+                Check(
+                    "minimax of all three",
+                    str(entry["minimax_all"]),
+                    str({"deviation": value, "points": count}),
+                )
             )
         return checks
 

@@ -24,7 +24,7 @@ class FamilyFile(Record):
     source: str = ""
     notes: str = ""
     grid: str | None = Field(None, description="the grid that `solve` uses for this family")
-    defaults: dict[str, Any] = {}
+    defaults: dict[str, Any] = Field(default_factory=dict)
     models: list[dict[str, Any]]
 
 

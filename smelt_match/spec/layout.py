@@ -42,7 +42,8 @@ class Layout:
         missing = next((index for index in range(self.num_layers) if index not in seen), None)
         if missing is not None:
             raise BadInput(
-                f"layout: layer {missing + 1} is never visited", "a block that is stored must also be executed"
+                f"layout: layer {missing + 1} is never visited",
+                "a block that is stored must also be executed",
             )
 
     @property

@@ -81,7 +81,8 @@ class Head(Record):
     name: Annotated[
         str,
         Field(
-            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="a short name; letters, digits, . _ and -"
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
+            description="a short name; letters, digits, . _ and -",
         ),
     ]
     source: str = Field("", description="where the figures come from")
@@ -118,21 +119,19 @@ class ModelSpec(Head):
     num_key_value_heads: Count = Field(description="n_kv, key and value heads; must divide n_q")
     head_dim: Annotated[int, Field(ge=2, le=MAX_WIDTH, description="d, even; need not be H / n_q")]
     layout: str = Field("none", description="which blocks run when, such as none, mid50x2 or 2-4-2x32")
-    loop_num_attention_heads: Count | None = Field(
-        None, description="n_q of the looped blocks, where they differ"
-    )
-    loop_num_key_value_heads: Count | None = Field(
-        None, description="n_kv of the looped blocks, where they differ"
-    )
+    loop_num_attention_heads: Count | None = Field(None, description="n_q of the looped blocks, where they differ")
+    loop_num_key_value_heads: Count | None = Field(None, description="n_kv of the looped blocks, where they differ")
     vocab_size: Annotated[int, Field(ge=1, le=2**31)] | None = Field(
         None, description="needed only by conventions that count the output head or the embedding"
     )
     tie_word_embeddings: bool = Field(False, description="whether the output head shares the embedding's weights")
     mean_attended_context: Rational | None = Field(
-        None, description="c, tokens that a token attends to on average; default: one causal document of 4,096"
+        None,
+        description="c, tokens that a token attends to on average; default: one causal document of 4,096",
     )
     control: str | None = Field(
-        None, description="the fully active control of Eq. 1, by name; default: this model with E = k, unlooped"
+        None,
+        description="the fully active control of Eq. 1, by name; default: this model with E = k, unlooped",
     )
 
     _layout: Layout = PrivateAttr()

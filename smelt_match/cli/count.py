@@ -1,0 +1,116 @@
+"""``smelt-match count``: the ledger of a model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from smelt_match.cli import options
+
+if TYPE_CHECKING:
+    from smelt_match.budget.count import Counted
+    from smelt_match.export.table import Format
+
+EXAMPLES = """Examples:
+
+  smelt-match count 200m_s95
+
+  smelt-match count 200m_s95_smelt --context 4096
+
+  smelt-match count 200m_s95 --convention all
+
+  smelt-match count "200m_*" --format csv"""
+
+
+def count(
+    spec: Annotated[str, typer.Argument(help="A spec's name, a family, a pattern, or a YAML file.")],
+    convention: options.ConventionName = "paper",
+    include_head: options.IncludeHead = False,
+    mean_context: options.MeanContext = None,
+    context: options.ContextTokens = None,
+    lengths: options.Lengths = None,
+    window: options.Window = None,
+    symbols: Annotated[bool, typer.Option("--symbols", help="Show formulas in symbols instead of numbers.")] = False,
+    form: options.OutputFormat = "table",
+    output: options.Output = None,
+    force: options.Force = False,
+) -> None:
+    """Count a model: stored, active and executed parameters, training FLOPs and KV cache, row by row.
+
+    `--convention all` compares every named convention.
+    """
+    from smelt_match.budget.conventions import CONVENTIONS
+    from smelt_match.budget.count import count as count_spec
+    from smelt_match.export.document import SCHEMA_VERSION, count_json, to_json
+    from smelt_match.spec.family import countable, expand
+    from smelt_match.spec.model import ModelSpec
+
+    shown = options.format_option(form)
+    options.check_output(output, force)
+    override = options.context_option(mean_context, context, lengths, window)
+    names = list(CONVENTIONS) if convention == "all" else [convention]
+    rules = [options.convention_option(name, include_head) for name in names]
+    entries = expand(spec)
+    if len(entries) > 1:
+        entries = [entry for entry in entries if isinstance(entry.spec, ModelSpec)] or entries
+    counted: list[Counted] = []
+    for model in map(countable, entries):
+        options.need_vocabulary(include_head, model.name, model.vocab_size)
+        counted += [count_spec(model, rule, override) for rule in rules]
+    if shown == "json":
+        text = to_json({"schema_version": SCHEMA_VERSION, "results": [count_json(item) for item in counted]})
+    elif len(entries) > 1:
+        text = _list(counted, shown)
+    elif len(rules) > 1:
+        text = _conventions(counted, shown)
+    else:
+        text = _ledger(counted[0], shown, symbols)
+    options.emit(text, output, force)
+
+
+def _list(counted: list[Counted], shown: Format) -> str:
+    """Several models, a line each."""
+    from smelt_match.export import columns
+    from smelt_match.export.document import counted_row
+    from smelt_match.export.table import render
+
+    rows = [
+        {"name": item.spec.name, "layout": str(item.spec.visits), **counted_row(item), "control": item.control}
+        for item in counted
+    ]
+    return render([column for column in columns.SPECS if column.key != "family"], rows, shown)
+
+
+def _conventions(counted: list[Counted], shown: Format) -> str:
+    """One model under every convention."""
+    from smelt_match.export import columns
+    from smelt_match.export.document import convention_rows
+    from smelt_match.export.table import render
+    from smelt_match.units import short_fraction
+
+    context = counted[0].ledger.context
+    note = f"{counted[0].spec.name}: mean attended context c = {short_fraction(context.mean)} ({context.origin})"
+    if counted[0].spec.vocab_size is None:
+        note += "; embeddings and output head left out, since the spec states no vocab_size"
+    return render(columns.CONVENTION, convention_rows(counted), shown, note)
+
+
+def _ledger(counted: Counted, shown: Format, symbols: bool) -> str:
+    """One model, component by component."""
+    from smelt_match.export import columns
+    from smelt_match.export.document import config_row, convention_note, ledger_rows
+    from smelt_match.export.table import render
+
+    config = config_row(counted.spec)
+    title = (
+        f"{counted.spec.name}: H {config['hidden_size']}, L {config['num_layers']}, E {config['num_experts']}, "
+        f"k {config['experts_per_token']}, I {config['expert_intermediate_size']}, d {config['head_dim']}, "
+        f"n_q {config['query_heads']}, n_kv {config['kv_heads']}; {counted.spec.visits.canonical}\n\n"
+    )
+    note = (
+        f"{convention_note(counted.ledger)}; S = {float(counted.sparsity) * 100:.2f} % by Eq. 1, "
+        f"measured against {counted.control}"
+    )
+    rows = ledger_rows(counted.ledger, numbers=not symbols)
+    return (title if shown == "table" else "") + render(columns.LEDGER, rows, shown, note)

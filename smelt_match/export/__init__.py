@@ -1,0 +1,1 @@
+"""Tables, documents and sentences: how results leave the program."""

@@ -1,0 +1,96 @@
+"""One column list, every format: terminal table, Markdown, LaTeX (booktabs), CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from smelt_match.units import MINUS
+
+Format = Literal["table", "md", "tex", "csv", "json"]
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        key: Its name in CSV and in the row dictionaries.
+        header: Its heading for people.
+        text: A value as people read it.
+        left: Whether it is aligned left.
+        data_only: Whether it appears in CSV alone.
+    """
+
+    key: str
+    header: str
+    text: Callable[[Any], str] = str
+    left: bool = False
+    data_only: bool = False
+
+    def shown(self, row: Row) -> str:
+        """The cell for people; an unknown value is a dash."""
+        value = row.get(self.key)
+        return "–" if value is None else self.text(value)
+
+
+def render(columns: Sequence[Column], rows: Sequence[Row], form: Format, note: str = "") -> str:
+    """The rows in a format, ending in a newline.
+
+    ``note`` says how the numbers were counted: under the table, or as a comment in LaTeX; CSV has columns for it.
+    """
+    if form == "csv":
+        return _csv(columns, rows)
+    columns = [column for column in columns if not column.data_only]
+    headers = [column.header for column in columns]
+    cells = [[column.shown(row) for column in columns] for row in rows]
+    align = ["left" if column.left else "right" for column in columns]
+    if form == "table":
+        return _terminal(headers, cells, align) + (f"\n{note}\n" if note else "")
+    from tabulate import tabulate
+
+    kind = "pipe" if form == "md" else "latex_booktabs"
+    text = tabulate(cells, headers, tablefmt=kind, colalign=align, disable_numparse=True)
+    if form == "tex":
+        return (f"% {note}\n" if note else "") + _plain_tex(text) + "\n"
+    return text + "\n" + (f"\n{note}\n" if note else "")
+
+
+# pdfLaTeX knows these signs only as commands.
+_TEX = {MINUS: "$-$", "–": "--", "×": r"$\times$", "·": r"$\cdot$", "Σ": r"$\Sigma$", "≤": r"$\leq$"}
+
+
+def _plain_tex(text: str) -> str:
+    for sign, command in _TEX.items():
+        text = text.replace(sign, command)
+    return text
+
+
+def _csv(columns: Sequence[Column], rows: Sequence[Row]) -> str:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow([column.key for column in columns])
+    for row in rows:
+        writer.writerow(["" if row.get(column.key) is None else row[column.key] for column in columns])
+    return stream.getvalue()
+
+
+def _terminal(headers: list[str], cells: list[list[str]], align: list[str]) -> str:
+    """A plain table, as wide as it needs to be: a terminal may wrap it, but nothing is cut off."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for header, side in zip(headers, align, strict=True):
+        table.add_column(Text(header), justify="left" if side == "left" else "right", no_wrap=True)
+    for row in cells:
+        table.add_row(*(Text(cell) for cell in row))
+    stream = io.StringIO()
+    Console(file=stream, width=10_000, color_system=None, highlight=False).print(table)
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
