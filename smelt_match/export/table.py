@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal
 
 from smelt_match.units import MINUS
@@ -75,8 +76,15 @@ def _csv(columns: Sequence[Column], rows: Sequence[Row]) -> str:
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([column.key for column in columns])
     for row in rows:
-        writer.writerow(["" if row.get(column.key) is None else row[column.key] for column in columns])
+        writer.writerow([_datum(row.get(column.key)) for column in columns])
     return stream.getvalue()
+
+
+def _datum(value: Any) -> Any:
+    """A value as a spreadsheet reads it: exact rationals become integers or decimals."""
+    if isinstance(value, Fraction):
+        return int(value) if value.denominator == 1 else float(value)
+    return "" if value is None else value
 
 
 def _terminal(headers: list[str], cells: list[list[str]], align: list[str]) -> str:
