@@ -23,7 +23,7 @@ class PolicyAnswer:
         problem: What was solved, or None where the policy does not exist for this layout.
         solution: The answer, or None.
         reason: Why there is no solution, or what was relaxed to find it; empty otherwise.
-        floor: The signed KV floor under the flags in force; None when the policy does not exist.
+        floor: The signed KV floor under the flags in force; None when the policy does not exist or KV is not matched.
         floor_width: The K = n_kv·d that reaches the floor.
     """
 
@@ -95,6 +95,8 @@ def _freed(question: Question, kept: Solution | None, top: int) -> PolicyAnswer 
 
 
 def _with_floor(policy: Policy, problem: Problem, solution: Solution | None, reason: str) -> PolicyAnswer:
+    if "kv" not in problem.question.match:
+        return PolicyAnswer(policy, problem, solution, reason)
     deviations = kv_deviations(problem)
     floor = kv_floor(problem)
     width = min(K for K, value in deviations.items() if value == floor)
@@ -103,11 +105,13 @@ def _with_floor(policy: Policy, problem: Problem, solution: Solution | None, rea
 
 def _nothing(problem: Problem) -> str:
     """Why a problem has no solution."""
-    question, floor = problem.question, kv_floor(problem)
+    question = problem.question
     tolerance = question.tolerance
-    if tolerance is not None and "kv" in question.match and abs(floor) > tolerance.kv:
-        limit = percent(tolerance.kv).lstrip("+")
-        return f"{problem.policy}: the KV floor is {percent(floor)}, outside the tolerance of {limit}"
+    if tolerance is not None and "kv" in question.match:
+        floor = kv_floor(problem)
+        if abs(floor) > tolerance.kv:
+            limit = percent(tolerance.kv).lstrip("+")
+            return f"{problem.policy}: the KV floor is {percent(floor)}, outside the tolerance of {limit}"
     if tolerance is not None:
         closest = solve(Problem(replace(question, tolerance=None), problem.policy))
         if closest is not None:

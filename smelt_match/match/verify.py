@@ -1,7 +1,7 @@
 """An independent check of a certificate.
 
-Nothing here is shared with the solver: the formulas are written again, in pure Python integers that cannot wrap, and
-the search runs the other way round (over H and I, solving for E, where the solver runs over H and E and solves for
+Nothing here is shared with the solver: the formulas are written again (in `recount`), in pure Python integers that
+cannot wrap, and the search runs the other way round (over H and I, solving for E, where the solver runs over H and E and solves for
 I). A certificate that passes was therefore found twice, by two programs. An import contract keeps it so.
 """
 
@@ -15,6 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from smelt_match.errors import BadInput
+from smelt_match.match.recount import Recount
 
 FORMULA_VERSION = 1
 AXES = ("hidden_size", "num_experts", "expert_intermediate_size", "head_dim",
@@ -110,63 +111,31 @@ class _Claim:
 
     def __init__(self, entry: Any) -> None:
         self.entry = entry
-        self.base, self.rule = entry["baseline"], entry["convention"]
+        self.base = entry["baseline"]
         self.config = {name: _whole(value) for name, value in self.base["config"].items()}
         self.k = self.config["experts_per_token"]
-        self.V = self.base["vocab_size"] or 0
         self.ways = _whole(entry["loop_head_divisor"])
         self.groups = [(_whole(blocks), _whole(visits)) for blocks, visits in entry["layout"]["groups"]]
-        self.attended = _fraction(self.rule["attended_tokens"])
         self.axes = {name: _values(entry["grid"]["axes"][name]) for name in AXES}
         envelope = entry["grid"]["envelope"]
         self.envelope = None if envelope is None else _fraction(envelope)
         self.match, self.one_sided = entry["match"], entry["one_sided"]
         tolerance = entry["tolerance"]
         self.tolerance = None if tolerance is None else {name: _fraction(t) for name, t in tolerance.items()}
-        self.scale = self.attended.denominator
+        attended = _fraction(entry["convention"]["attended_tokens"])
+        self.recount = Recount(self.base, entry["convention"], attended, self.k, self.ways)
         config = self.config
         base_point = tuple(config[name] for name in AXES)
         loop = config["loop_num_attention_heads"], config["loop_num_key_value_heads"]
-        groups = [(_whole(blocks), _whole(visits)) for blocks, visits in self.base["groups"]]
-        self.target = self.cost(base_point, groups, loop)
+        self.base_groups = [(_whole(blocks), _whole(visits)) for blocks, visits in self.base["groups"]]
+        self.base_cost = self.recount.cost(base_point, self.base_groups, loop)
+        self.target = {budget: self.base_cost[budget] for budget in ("flops", "params", "kv", "attention")}
         self._found: dict[tuple[Fraction, frozenset[int], bool], list[Point]] = {}
-
-    def cost(
-        self, point: tuple[int, ...], groups: list[tuple[int, int]], loop: tuple[int, int] | None = None
-    ) -> dict[str, int]:
-        """FLOPs (scaled), stored parameters, KV elements and attention FLOPs (scaled), visit by visit."""
-        H, E, I, d, n_q, n_kv = point  # noqa: E741
-        inner = loop or (n_q // self.ways, n_kv // self.ways)
-        per_visit = stored = cached = score_width = 0
-        for blocks, visits in groups:
-            q, kv = inner if visits > 1 else (n_q, n_kv)
-            projections = H * q * d + 2 * H * kv * d + q * d * H
-            used = projections + 3 * H * I * self.k
-            used += H * E if self.rule["router"] else 0
-            used += 2 * H if self.rule["norms"] else 0
-            per_visit += blocks * visits * used
-            stored += blocks * (projections + H * E + E * 3 * H * I + 2 * H)
-            cached += blocks * visits * (kv * d + kv * d)
-            score_width += blocks * visits * q * d
-        per_visit += H if self.rule["norms"] else 0
-        stored += H
-        if self.rule["head"]:
-            per_visit += self.V * H
-            stored += 0 if self.base["tie_word_embeddings"] and self.rule["input_embedding"] else self.V * H
-        if self.rule["input_embedding"]:
-            stored += self.V * H
-        attention = 12 * score_width * self.attended.numerator if self.rule["bills_attention"] else 0
-        return {
-            "flops": 6 * per_visit * self.scale + attention,
-            "params": stored,
-            "kv": cached,
-            "attention": attention,
-        }
 
     def off(self, point: tuple[int, ...], budget: str) -> Fraction:
         """A signed deviation of a point."""
         target = self.target[budget]
-        return Fraction(self.cost(point, self.groups)[budget] - target, target) if target else Fraction(0)
+        return Fraction(self.recount.cost(point, self.groups)[budget] - target, target) if target else Fraction(0)
 
     def floor(self) -> tuple[Fraction, list[int]]:
         """The KV floor and the widths that reach it, from every head geometry of the grid."""
@@ -237,7 +206,7 @@ class _Claim:
                 for I in self._promising(H, d, n_q, n_kv, ranges):  # noqa: E741
                     if not self.within_envelope(I, H, I0):
                         continue
-                    at = [self.cost((H, E, I, d, n_q, n_kv), self.groups) for E in (0, 1)]
+                    at = [self.recount.cost((H, E, I, d, n_q, n_kv), self.groups) for E in (0, 1)]
                     first, last = Es[0], Es[-1]
                     for budget, (low, high) in ranges.items():
                         start, slope = at[0][budget], at[1][budget] - at[0][budget]
@@ -255,8 +224,8 @@ class _Claim:
         if "flops" not in ranges:
             return axis
         low, high = ranges["flops"]
-        empty, full = (self.cost((H, E, 0, d, n_q, n_kv), self.groups)["flops"] for E in (Es[0], Es[-1]))
-        slope = self.cost((H, Es[0], 1, d, n_q, n_kv), self.groups)["flops"] - empty
+        empty, full = (self.recount.cost((H, E, 0, d, n_q, n_kv), self.groups)["flops"] for E in (Es[0], Es[-1]))
+        slope = self.recount.cost((H, Es[0], 1, d, n_q, n_kv), self.groups)["flops"] - empty
         return axis[bisect_left(axis, -((full - low) // slope)) : bisect_right(axis, (high - empty) // slope)]
 
     def worst(self, point: Point) -> Fraction:
@@ -287,13 +256,19 @@ class _Claim:
         all_widths = widths if widths is not None else sorted({d * n_kv for d, _, n_kv in self.geometries()})
         claimed_floor = entry["kv_floor"]
         checks = [
-            Check("targets", str(entry["targets"]), str({"flops_scale": self.scale, **self.target})),
+            Check("targets", str(entry["targets"]), str({"flops_scale": self.recount.scale, **self.target})),
             Check(
                 "KV floor",
                 str(claimed_floor and (claimed_floor["deviation"], claimed_floor["kv_widths"])),
                 str((floor is not None and (_text(floor), widths)) or None),
             ),
         ]
+        config, looped = self.config, any(visits > 1 for _, visits in self.base_groups)
+        inner = config["loop_num_attention_heads"], config["loop_num_key_value_heads"]
+        outer = config["num_attention_heads"], config["num_key_value_heads"]
+        blocks = sum(blocks for blocks, _ in self.base_groups)
+        checks.append(Check("baseline's depth", str(config["num_layers"]), str(blocks)))
+        checks.append(Check("baseline's loop heads", str(inner), str(inner if looped else outer)))
         visits = entry["layout"]["visits"]
         tally = sorted(visits.count(block) for block in set(visits))
         expanded = sorted(count for blocks, count in self.groups for _ in range(blocks))
@@ -351,7 +326,7 @@ class _Claim:
             return [Check("first match", "missing", "present")]
         config, optimum = rows[0]["config"], self.entry["optimum"]
         point = tuple(_whole(optimum[name]) for name in AXES)
-        cost = self.cost(point, self.groups)
+        cost = self.recount.cost(point, self.groups)
         looped = any(visits > 1 for _, visits in self.groups)
         ways = self.ways if looped else 1
         expected = {
@@ -361,17 +336,23 @@ class _Claim:
             "loop_num_attention_heads": optimum["num_attention_heads"] // ways,
             "loop_num_key_value_heads": optimum["num_key_value_heads"] // ways,
         }
-        budget = rows[0]["budget"]
-        told = [budget[name] for name in ("flops_train_per_token", "params_total", "kv_elements_per_token")]
-        recomputed = [round(Fraction(cost["flops"], self.scale)), cost["params"], cost["kv"]]
         deviation = {budget: float(self.off(point, budget)) for budget in self.target}
         return [
-            Check("first match", str(sorted(config.items())), str(sorted(expected.items()))),
-            Check("first match's budget", str(told), str(recomputed)),
+            Check("first match", _sorted(config), _sorted(expected)),
+            Check("first match's budget", _sorted(rows[0]["budget"]), _sorted(self.recount.budget(cost))),
             Check("first match's deviations", str(rows[0]["deviation"]), str(deviation)),
             Check("baseline", str(document["baseline"]["config"]), str(self.base["config"])),
+            Check(
+                "baseline's budget",
+                _sorted(document["baseline"]["budget"]),
+                _sorted(self.recount.budget(self.base_cost)),
+            ),
             Check("layout", str(document["layout"]["visits"]), str(self.entry["layout"]["visits"])),
         ]
+
+
+def _sorted(values: Any) -> str:
+    return str(sorted(values.items()))
 
 
 def _text(value: Fraction) -> str:
