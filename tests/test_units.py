@@ -14,8 +14,8 @@ from smelt_match.units import Printed, grouped, parse_fraction, percent, short_f
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("392", 392), ("0.5", Fraction(1, 2)), ("1e-3", Fraction(1, 1000)), ("3/4", Fraction(3, 4)), ("0.5%", Fraction(1, 200)),
-     (" 1 % ", Fraction(1, 100)), ("2.5e2", 250)],
+    [("392", 392), ("0.5", Fraction(1, 2)), ("1e-3", Fraction(1, 1000)), ("3/4", Fraction(3, 4)),
+     ("0.5%", Fraction(1, 200)), (" 1 % ", Fraction(1, 100)), ("2.5e2", 250)],
 )  # fmt: skip
 def test_a_number_is_read_exactly(text: str, value: Fraction) -> None:
     assert parse_fraction(text, "it") == value

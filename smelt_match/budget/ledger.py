@@ -34,7 +34,7 @@ class Dims:
     H: Int
     E: Int
     k: Int
-    I: Int  # noqa: E741
+    I: Int
     n_q: Int
     n_kv: Int
     d: Int

@@ -135,6 +135,6 @@ def way_out_line(way: WayOut) -> str:
         values = policy.problem.values(Points.of(point))
         off = {name: policy.problem.relative(name, int(values[name][0])) for name in ("flops", "params", "kv")}
         reached = ", ".join(f"{name} {percent(value)}" for name, value in off.items())
-        H, E, I, d, n_q, n_kv = point  # noqa: E741
+        H, E, I, d, n_q, n_kv = point
         parts.append(f"{policy.policy} {reached} (H {H}, E {E}, I {I}, d {d}, n_q {n_q}, n_kv {n_kv})")
     return f"{way.change}: {'within the tolerance' if way.within else 'not within it'}: " + "; ".join(parts)

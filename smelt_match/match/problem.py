@@ -93,7 +93,7 @@ class Points:
 
     H: Any
     E: Any
-    I: Any  # noqa: E741
+    I: Any
     d: Any
     n_q: Any
     n_kv: Any
@@ -244,7 +244,7 @@ class Problem:
 
     def spec_at(self, point: tuple[int, ...], name: str) -> ModelSpec:
         """The model at a point."""
-        H, E, I, d, n_q, n_kv = point  # noqa: E741
+        H, E, I, d, n_q, n_kv = point
         base, layout = self.question.baseline, self.question.layout
         fields: dict[str, Any] = {
             "name": name, "hidden_size": H, "num_layers": layout.num_layers, "num_experts": E,

@@ -27,7 +27,7 @@ class Recount:
         self, point: tuple[int, ...], groups: list[tuple[int, int]], loop: tuple[int, int] | None = None
     ) -> dict[str, int]:
         """FLOPs and attention FLOPs (scaled), stored and active parameters, KV elements, visit by visit."""
-        H, E, I, d, n_q, n_kv = point  # noqa: E741
+        H, E, I, d, n_q, n_kv = point
         inner = loop or (n_q // self.ways, n_kv // self.ways)
         per_visit = stored = active = cached = score_width = 0
         for blocks, visits in groups:

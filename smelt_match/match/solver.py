@@ -178,7 +178,7 @@ class Search:
                     f"more than {MAX_POINTS:,} points lie within {float(limit):.4%}, too many to rank",
                     "use a coarser grid, or pin a dimension with --fix",
                 )
-            index, I = _expand(first, last)  # noqa: E741
+            index, I = _expand(first, last)
             parts.append(replace(cells.take(index), I=self.I[I].astype(self.dtype)))
         return Points.join(parts) if parts else Points.of()
 

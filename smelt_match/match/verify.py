@@ -1,8 +1,9 @@
 """An independent check of a certificate.
 
 Nothing here is shared with the solver: the formulas are written again (in `recount`), in pure Python integers that
-cannot wrap, and the search runs the other way round (over H and I, solving for E, where the solver runs over H and E and solves for
-I). A certificate that passes was therefore found twice, by two programs. An import contract keeps it so.
+cannot wrap, and the search runs the other way round (over H and I, solving for E, where the solver runs over H and E
+and solves for I). A certificate that passes was therefore found twice, by two programs. An import contract keeps it
+so.
 """
 
 from __future__ import annotations
@@ -203,7 +204,7 @@ class _Claim:
             for H in self.axes["hidden_size"]:
                 if not self.within_envelope(n_q * d, H, Q0) or not self.fits_width(H, d, n_q, n_kv):
                     continue
-                for I in self._promising(H, d, n_q, n_kv, ranges):  # noqa: E741
+                for I in self._promising(H, d, n_q, n_kv, ranges):
                     if not self.within_envelope(I, H, I0):
                         continue
                     at = [self.recount.cost((H, E, I, d, n_q, n_kv), self.groups) for E in (0, 1)]
@@ -233,7 +234,7 @@ class _Claim:
 
     def order(self, point: Point) -> tuple[Any, ...]:
         """The total order among points of one KV floor and one rung."""
-        H, _, I, _, n_q, n_kv = point  # noqa: E741
+        H, _, I, _, n_q, n_kv = point
         base = self.config
         shape = (
             abs(math.log(I * base["hidden_size"] / (H * base["expert_intermediate_size"])))

@@ -19,7 +19,7 @@ class Model:
     H: int
     E: int
     k: int
-    I: int  # noqa: E741
+    I: int
     d: int
     n_q: int
     n_kv: int

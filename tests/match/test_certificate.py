@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 from collections.abc import Callable, Iterator
@@ -83,10 +84,8 @@ def test_every_tampered_claim_fails(ask: Ask) -> None:
     for claim in CLAIMS:
         for path in _numbers(entry[claim]):
             full = ("policies", "uniform", claim, *path)
-            try:
+            with contextlib.suppress(BadInput):  # refused outright
                 assert failures(_changed(proof, full, lambda value: value + 1)), full
-            except BadInput:
-                pass  # refused outright
     for claim in ("minimax_flops_params", "rung"):
         full = ("policies", "uniform", claim)
         assert failures(_changed(proof, full, lambda text: f"{int(text.split('/')[0]) + 1}/{text.split('/')[1]}")), full

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -84,7 +83,7 @@ def test_a_dense_cell_frees_its_query_heads_and_says_so(
     assert "query heads were freed" in uniform.reason
     assert uniform.solution is not None
     assert f"{float(uniform.solution.minimax) * 100:.2f}" == freed_percent
-    H, E, I, d, n_q, _ = uniform.solution.ranked[0]  # noqa: E741
+    H, E, I, d, n_q, _ = uniform.solution.ranked[0]
     assert (E, n_q) == (16, query_heads)
     base = question.baseline
     width = Fraction(n_q * d, H) / Fraction(base.num_attention_heads * base.head_dim, base.hidden_size)
@@ -210,7 +209,8 @@ def test_a_context_with_a_huge_denominator_is_still_exact(ask: Ask) -> None:
     assert exact is not None
     assert exact.ranked[0] == near.ranked[0]
     assert exact.minimax != near.minimax
-    assert all(check.holds for check in verify(certificate(answer(ask("200m_s95", "mid50x2", context=Context.given(c, "t")))), "it"))  # fmt: skip
+    found = answer(ask("200m_s95", "mid50x2", context=Context.given(c, "test")))
+    assert all(check.holds for check in verify(certificate(found), "it"))
 
 
 def test_sizes_near_the_limits_do_not_wrap() -> None:
