@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -25,12 +26,14 @@ class Context:
         mean: c with the window in force; equal to ``full`` without one.
         window: Tokens a token may attend to, itself included, or None.
         origin: Where the number came from, in words.
+        lengths: Document lengths with how often each occurs; empty where only the mean is known.
     """
 
     full: Fraction
     mean: Fraction
     window: int | None
     origin: str
+    lengths: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def given(cls, mean: Fraction, origin: str) -> Context:
@@ -44,15 +47,28 @@ class Context:
         """Causal documents of these lengths: c = Σ ℓ(ℓ+1)/2 / Σ ℓ, or Σ Σ min(i, W) / Σ ℓ with a window."""
         if window is not None and not 1 <= window <= MAX_TOKENS:
             raise BadInput(f"a window of {window} tokens; at least 1 is needed")
-        tokens = pairs = windowed = 0
-        for length in lengths:
-            tokens += length
-            pairs += length * (length + 1) // 2
-            windowed += _attended(length, window)
+        tally = tuple(sorted(Counter(lengths).items()))
+        tokens = sum(length * times for length, times in tally)
         if tokens == 0:
             raise BadInput("no document has a token")
+        full, cut = (
+            Fraction(sum(times * _attended(length, limit) for length, times in tally), tokens)
+            for limit in (None, window)
+        )
         suffix = f", window {window:,}" if window is not None else ""
-        return cls(Fraction(pairs, tokens), Fraction(windowed, tokens), window, origin + suffix)
+        return cls(full, cut, window, origin + suffix, tally)
+
+    def within(self, window: int) -> Context:
+        """The same documents for layers that have a sliding window of their own; the narrower window counts."""
+        if not self.lengths:
+            raise BadInput(
+                f"a sliding window of {window:,} tokens needs document lengths; {self.origin} is only their mean",
+                "add --context N or --lengths FILE",
+            )
+        narrower = window if self.window is None else min(window, self.window)
+        tokens = sum(length * times for length, times in self.lengths)
+        cut = Fraction(sum(times * _attended(length, narrower) for length, times in self.lengths), tokens)
+        return replace(self, mean=cut, window=narrower)
 
     @classmethod
     def causal(cls, tokens: int, window: int | None = None) -> Context:

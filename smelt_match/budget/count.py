@@ -27,15 +27,15 @@ def control_of(spec: ModelSpec) -> ModelSpec:
     entry = shipped().get(spec.control) if spec.control else None
     if entry is not None:
         return countable(entry)
-    return ModelSpec.model_validate(
-        {
-            **spec.model_dump(include={"hidden_size", "num_layers", "experts_per_token", "expert_intermediate_size"}),
-            **spec.model_dump(include={"num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size"}),
-            "tie_word_embeddings": spec.tie_word_embeddings,
-            "num_experts": spec.experts_per_token,
-            "name": f"{spec.name}-with-{spec.experts_per_token}-experts"[:100],
-        }
-    )
+    own = {"name", "source", "notes", "matches", "expected", "control", "layout"}
+    loop = {"loop_num_attention_heads", "loop_num_key_value_heads"}
+    fields = spec.model_dump(exclude_unset=True, exclude=own | loop)
+    fields |= {"num_experts": spec.experts_per_token, "name": _control_name(spec)}
+    return ModelSpec.model_validate(fields)
+
+
+def _control_name(spec: ModelSpec) -> str:
+    return f"{spec.name}-with-{spec.experts_per_token}-experts"[:100] if spec.num_experts else spec.name
 
 
 @dataclass(frozen=True)

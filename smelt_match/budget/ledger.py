@@ -1,44 +1,41 @@
 """The ledger: component × visits × formula, in five columns whose rows add up exactly to the totals.
 
-The formulas below are the only place where a model's costs are written down for counting and for solving; the
-dimensions may be Python integers or NumPy integer arrays (the solver's grids), and the same bodies serve both.
-
-    attention  2·H·d·(n_q + n_kv)      router  H·E      experts  3·H·I each      norms  2·H, and one final H
-    train FLOPs per token = 6·Σ_visits (matmul parameters executed) + 12·Σ_visits n_q·d·c
+    train FLOPs per token = 6·Σ_visits (matmul parameters executed) + Σ_visits 12·n_q·d·c
     KV elements per token = Σ_slots 2·n_kv·d, one slot for each visit
 
-Source: arXiv 2609.01343v3, Sec. 3.2 and Appendix A; the geometry behind the printed digits in specs/smelt.yaml.
+Source: arXiv 2609.01343v3, Sec. 3.2 and Appendix A. What each component costs stands in `components`; here blocks are
+grouped, multiplied by their visits, and added up, on integers or on the solver's integer arrays alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeAlias
 
+from smelt_match.budget.components import (
+    BLOCK_COMPONENTS,
+    EMBEDDING,
+    FINAL_NORM,
+    HEAD,
+    PLAIN,
+    TIED_HEAD,
+    Component,
+    Dims,
+    Form,
+    Int,
+    form_of,
+    kv_elements,
+    kv_text,
+    score_flops,
+    score_text,
+)
 from smelt_match.budget.context import Context
 from smelt_match.budget.conventions import Convention
-from smelt_match.spec.layout import Layout, block_names
+from smelt_match.spec.layout import Layout, block_names, parse_layers
 from smelt_match.spec.model import ModelSpec
+from smelt_match.spec.parts import Extra
 from smelt_match.units import round_half_even
-
-if TYPE_CHECKING:
-    Int: TypeAlias = Any  # int, or an integer array of the solver's grid
-
-
-@dataclass(frozen=True)
-class Dims:
-    """The dimensions of one block: H, E, k, I, n_q, n_kv, d, and V for the model-level parts."""
-
-    H: Int
-    E: Int
-    k: Int
-    I: Int
-    n_q: Int
-    n_kv: Int
-    d: Int
-    V: int = 0
 
 
 @dataclass(frozen=True)
@@ -51,32 +48,12 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Component:
-    """One row kind: parameters stored, those one traversal uses, and the convention flag that bills them."""
+class Ends:
+    """What a model has besides its blocks."""
 
-    name: str
-    formula: str
-    stored: Callable[[Dims], Int]
-    active: Callable[[Dims], Int]
-    billed: Callable[[Convention], bool]
-
-
-BLOCK_COMPONENTS = (
-    Component(
-        "attention projections", "2·{H}·{d}·({n_q} + {n_kv})",
-        lambda m: 2 * m.H * m.d * (m.n_q + m.n_kv), lambda m: 2 * m.H * m.d * (m.n_q + m.n_kv), lambda _: True,
-    ),
-    Component("router", "{H}·{E}", lambda m: m.H * m.E, lambda m: m.H * m.E, lambda c: c.router),
-    Component(
-        "experts", "3·{H}·{I} each, {k} of {E}",
-        lambda m: 3 * m.H * m.I * m.E, lambda m: 3 * m.H * m.I * m.k, lambda _: True,
-    ),
-    Component("norms", "2·{H}", lambda m: 2 * m.H, lambda m: 2 * m.H, lambda c: c.norms),
-)  # fmt: skip
-FINAL_NORM = Component("final norm", "{H}", lambda m: m.H, lambda m: m.H, lambda c: c.norms)
-HEAD = Component("output head", "{V}·{H}", lambda m: m.V * m.H, lambda m: m.V * m.H, lambda _: True)
-TIED_HEAD = Component("output head", "{V}·{H}, tied", lambda _: 0, lambda m: m.V * m.H, lambda _: True)
-EMBEDDING = Component("input embedding", "{V}·{H}", lambda m: m.V * m.H, lambda _: 0, lambda _: False)
+    tied: bool = False
+    final_norm: bool = True
+    extras: tuple[Extra, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,8 +65,9 @@ class Row:
         active: Parameters that one traversal of the stack uses (each block once, k experts).
         executed: Parameters that a token passes through, every visit counted.
         matmul: Training FLOPs per token of the executed matmuls: 6 for each billed parameter.
-        scores: Training FLOPs per token and attended token: 12·n_q·d for each visit.
+        scores: Training FLOPs per token and attended token, at every visit.
         kv: KV-cache elements per token.
+        window: The sliding window that limits the attended tokens of ``scores``, or None.
     """
 
     component: str
@@ -103,46 +81,80 @@ class Row:
     matmul: Int = 0
     scores: Int = 0
     kv: Int = 0
+    window: int | None = None
 
     def written(self, numbers: bool) -> str:
         """The formula, in symbols or with this row's numbers."""
-        names = Dims.__dataclass_fields__
-        return self.formula.format(**{name: getattr(self.dims, name) if numbers else name for name in names})
+        form = self.dims.form
+        values = {name: getattr(self.dims, name) for name in ("H", "E", "k", "I", "n_q", "n_kv", "d", "V")}
+        values |= {"F": form.F, "S": form.S, "d_v": form.d_v}
+        return self.formula.format(**{name: value if numbers else name for name, value in values.items()})
 
 
-def model_rows(groups: list[Group], convention: Convention, tied: bool = False) -> list[Row]:
+def model_rows(groups: list[Group], convention: Convention, ends: Ends = Ends()) -> list[Row]:
     """The ledger rows of a model given as groups of equal blocks; works on integers and on integer arrays."""
     rows = []
     for group in groups:
         blocks, m = len(group.blocks), group.dims
         where = f"layers {block_names(group.blocks)}"
-        rows += [_row(part, where, blocks, group.visits, m, convention) for part in BLOCK_COMPONENTS]
+        rows += [_row(part, where, blocks, group.visits, m, convention) for part in BLOCK_COMPONENTS if part.present(m)]
         executions = blocks * group.visits
-        scores = 12 * executions * m.n_q * m.d if convention.attention != "none" else 0
-        rows.append(Row("attention scores", where, group.visits, "12·{n_q}·{d}·c", m, scores=scores))
-        rows.append(Row("KV cache", where, group.visits, "2·{n_kv}·{d}", m, kv=2 * executions * m.n_kv * m.d))
+        scores = executions * score_flops(m) if convention.attention != "none" else 0
+        window = m.form.window
+        name = "attention scores" if window is None else f"attention scores, window {window:,}"
+        rows.append(Row(name, where, group.visits, score_text(m), m, scores=scores, window=window))
+        rows.append(Row("KV cache", where, group.visits, kv_text(m), m, kv=executions * kv_elements(m)))
     m = groups[0].dims
-    ends = [FINAL_NORM]
+    once: list[Component] = [FINAL_NORM] if ends.final_norm else []
     if m.V and convention.input_embedding:
-        ends.insert(0, EMBEDDING)
+        once.insert(0, EMBEDDING)
     if m.V and convention.head:
-        ends.append(TIED_HEAD if tied and convention.input_embedding else HEAD)
-    return rows + [_row(part, "once", 1, 1, m, convention) for part in ends]
+        once.append(TIED_HEAD if ends.tied and convention.input_embedding else HEAD)
+    rows += [_row(part, "once", 1, 1, m, convention) for part in once]
+    return rows + [row for extra in ends.extras for row in _extra_rows(extra, groups, m, convention)]
 
 
 def _row(part: Component, where: str, blocks: int, visits: int, m: Dims, convention: Convention) -> Row:
     active = blocks * part.active(m)
     executed = visits * active
     return Row(
-        part.name, where, visits, part.formula, m,
+        part.name, where, visits, part.formula(m), m,
         stored=blocks * part.stored(m), active=active, executed=executed,
         matmul=6 * executed if part.billed(convention) else 0 * executed,
     )  # fmt: skip
 
 
+def _extra_rows(extra: Extra, groups: list[Group], m: Dims, convention: Convention) -> list[Row]:
+    """The rows of weights that a spec prices itself, one for each number of visits."""
+    if extra.layers is None:
+        places = {("once", extra.executions): 1}
+    else:
+        depth = max(block for group in groups for block in group.blocks) + 1
+        layers = set(parse_layers(extra.layers, depth))
+        places = {}
+        for group in groups:
+            inside = tuple(block for block in group.blocks if block in layers)
+            if inside:
+                places[f"layers {block_names(inside)}", group.visits] = len(inside)
+    billed = extra.cost == "matmul" or (extra.cost == "gain" and convention.norms)
+    rows = []
+    for (where, visits), blocks in places.items():
+        active = 0 if extra.cost == "lookup" else blocks * extra.params
+        executed = visits * active
+        text = extra.formula.replace("{", "{{").replace("}", "}}") or str(extra.params)
+        rows.append(
+            Row(extra.name, where, visits, text, m, stored=blocks * extra.params, active=active, executed=executed,
+                matmul=6 * executed if billed else 0)
+        )  # fmt: skip
+    return rows
+
+
 @dataclass(frozen=True)
 class Totals:
-    """Column sums of a ledger, on integers or arrays. FLOPs = matmul + scores·(attended tokens)."""
+    """Column sums of a ledger, on integers or arrays.
+
+    FLOPs = matmul + scores·(attended tokens) + Σ over windows of windowed[W]·(attended tokens within W).
+    """
 
     stored: Int
     active: Int
@@ -150,16 +162,37 @@ class Totals:
     matmul: Int
     scores: Int
     kv: Int
+    windowed: Mapping[int, Int] = field(default_factory=dict)
 
 
 def totals(rows: list[Row]) -> Totals:
     """Add the rows up."""
-    return Totals(*(sum(getattr(row, name) for row in rows) for name in Totals.__dataclass_fields__))
+    columns = ("stored", "active", "executed", "matmul", "kv")
+    sums = {name: sum(getattr(row, name) for row in rows) for name in columns}
+    windows = sorted({row.window for row in rows if row.window is not None})
+    return Totals(
+        **sums,
+        scores=sum(row.scores for row in rows if row.window is None),
+        windowed={window: sum(row.scores for row in rows if row.window == window) for window in windows},
+    )
 
 
-def groups_of(layout: Layout, outer: Dims, inner: Dims) -> list[Group]:
-    """Blocks by visit count; blocks visited once have the dimensions ``outer``, looped ones ``inner``."""
-    return [Group(blocks, visits, outer if visits == 1 else inner) for blocks, visits in layout.groups()]
+def groups_of(layout: Layout, outer: Dims, inner: Dims, forms: Mapping[int, Form] | None = None) -> list[Group]:
+    """Blocks that share visit count and form, in order of first block.
+
+    Args:
+        layout: Which block runs when.
+        outer: Dimensions of blocks that are visited once.
+        inner: Dimensions of looped blocks.
+        forms: The form of each block, where it is not plain.
+    """
+    found: dict[tuple[int, Form], list[int]] = {}
+    for block, visits in enumerate(layout.counts):
+        found.setdefault((visits, PLAIN if forms is None else forms[block]), []).append(block)
+    return [
+        Group(tuple(blocks), visits, replace(outer if visits == 1 else inner, form=form))
+        for (visits, form), blocks in found.items()
+    ]
 
 
 def spec_groups(spec: ModelSpec) -> list[Group]:
@@ -173,7 +206,12 @@ def spec_groups(spec: ModelSpec) -> list[Group]:
         )  # fmt: skip
 
     outer, inner = dims(spec.num_attention_heads, spec.num_key_value_heads), dims(loop_q, loop_kv)
-    return groups_of(spec.visits, outer, inner)
+    return groups_of(spec.visits, outer, inner, {block: form_of(spec, block) for block in range(spec.num_layers)})
+
+
+def spec_ends(spec: ModelSpec) -> Ends:
+    """What a spec has besides its blocks."""
+    return Ends(spec.tie_word_embeddings, spec.final_norm, tuple(spec.extras))
 
 
 @dataclass(frozen=True)
@@ -216,12 +254,21 @@ class Ledger:
 
     @property
     def attended(self) -> Fraction:
-        """Attended tokens billed to each token."""
+        """Attended tokens billed to each token of a layer without a window of its own."""
         return self.convention.attended(self.context)
+
+    def attended_of(self, row: Row) -> Fraction:
+        """Attended tokens billed to each token of a row's layers."""
+        return self.attended if row.window is None else self._within(row.window)
+
+    def _within(self, window: int) -> Fraction:
+        exact = self.convention.window == "exact"
+        context = self.context.within(window) if exact else replace(self.context, window=window)
+        return self.convention.attended(context)
 
     def flops(self, row: Row) -> Fraction:
         """Training FLOPs per token of a row."""
-        return Fraction(int(row.matmul)) + int(row.scores) * self.attended
+        return Fraction(int(row.matmul)) + (int(row.scores) * self.attended_of(row) if row.scores else 0)
 
     @property
     def totals(self) -> Totals:
@@ -233,10 +280,10 @@ class Ledger:
         """The totals as budgets."""
         sums = self.totals
         attention = sums.scores * self.attended
+        attention += sum(scores * self._within(window) for window, scores in sums.windowed.items() if scores)
         return Budget(sums.matmul + attention, attention, sums.stored, sums.active, sums.kv)
 
 
 def ledger(spec: ModelSpec, convention: Convention, context: Context) -> Ledger:
     """Count a spec: every component of every group of blocks."""
-    rows = model_rows(spec_groups(spec), convention, spec.tie_word_embeddings)
-    return Ledger(spec, convention, context, rows)
+    return Ledger(spec, convention, context, model_rows(spec_groups(spec), convention, spec_ends(spec)))

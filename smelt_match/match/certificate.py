@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
+from smelt_match.budget.components import Dims
+from smelt_match.budget.ledger import Group, groups_of, spec_groups
 from smelt_match.match.answer import Answer, PolicyAnswer
 from smelt_match.match.problem import POINT_AXES, Points, Problem
 from smelt_match.match.solver import Solution, kv_deviations, pure_minimax
-from smelt_match.spec.layout import Layout
 from smelt_match.units import fraction_text
 
 FORMULA_VERSION = 1
+PLAIN_DIMS = Dims(1, 1, 1, 1, 1, 1, 2)  # forms and visits are all that a group is asked for here
 
 
 def certificate(answer: Answer) -> dict[str, Any]:
@@ -41,9 +43,13 @@ def _policy(policy: PolicyAnswer) -> dict[str, Any] | None:
             "config": base.config(),
             "vocab_size": base.vocab_size,
             "tie_word_embeddings": base.tie_word_embeddings,
-            "groups": _groups(base.visits),
+            "final_norm": base.final_norm,
+            "groups": _groups(spec_groups(base)),
         },
-        "layout": {"visits": list(question.layout.visits), "groups": _groups(question.layout)},
+        "layout": {
+            "visits": list(question.layout.visits),
+            "groups": _groups(groups_of(question.layout, PLAIN_DIMS, PLAIN_DIMS, problem.forms)),
+        },
         "convention": {
             "name": question.convention.name,
             "router": question.convention.router,
@@ -82,8 +88,9 @@ def _policy(policy: PolicyAnswer) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _groups(layout: Layout) -> list[list[int]]:
-    return [[len(blocks), visits] for blocks, visits in layout.groups()]
+def _groups(groups: list[Group]) -> list[dict[str, Any]]:
+    """Blocks by visits and form; what a form has beyond plain attention and experts is spelled out."""
+    return [{"blocks": len(group.blocks), "visits": group.visits, "form": asdict(group.dims.form)} for group in groups]
 
 
 def _axis(values: tuple[int, ...]) -> dict[str, Any]:

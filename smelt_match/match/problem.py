@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from smelt_match.budget.components import Dims, Form, form_of
 from smelt_match.budget.context import Context
 from smelt_match.budget.conventions import Convention
-from smelt_match.budget.ledger import Budget, Dims, Totals, groups_of, ledger, model_rows, totals
+from smelt_match.budget.ledger import Budget, Totals, groups_of, ledger, model_rows, spec_ends, totals
 from smelt_match.errors import BadInput
 from smelt_match.match.grid import Grid
 from smelt_match.match.rules import Rule, rules_for
@@ -121,6 +122,38 @@ class Points:
         return Points(*columns)
 
 
+def forms_of(question: Question) -> dict[int, Form]:
+    """The form of every block of the answer: the baseline's, which the solver holds fixed.
+
+    Raises:
+        BadInput: The baseline has a part that the solver cannot hold fixed while the sizes change.
+    """
+    base, layout = question.baseline, question.layout
+    if not base.num_experts:
+        raise BadInput(
+            f"{base.name}: a dense model has no experts to take up the parameters that narrowing frees",
+            "--experts-per-token K reads its feed-forward as K experts of a K-th of the width, and makes it an MoE",
+        )
+    refused = {
+        "latent attention (MLA)": base.latent_attention is not None,
+        "sliding windows": base.sliding_window is not None,
+        "value heads of another size": base.value_head_dim not in (None, base.head_dim),
+        f"parts of its own ({', '.join(extra.name for extra in base.extras)})": bool(base.extras),
+    }
+    for part, present in refused.items():
+        if present:
+            raise BadInput(f"{base.name}: has {part}, which can be counted but not solved for yet")
+    if base.dense & set(layout.loop):
+        first = min(base.dense & set(layout.loop)) + 1
+        raise BadInput(f"layout {layout}: layer {first} is dense; only layers with experts can be looped")
+    if max(base.dense, default=-1) >= layout.num_layers:
+        raise BadInput(f"layout {layout}: has fewer layers than the baseline has dense ones")
+    if layout.num_layers != base.num_layers and sorted(base.dense) != list(range(len(base.dense))):
+        raise BadInput(f"{base.name}: its dense layers are not the first ones, so that the depth cannot change")
+    plain = form_of(base, next(block for block in range(base.num_layers) if block not in base.dense))
+    return {block: form_of(base, block) if block in base.dense else plain for block in range(layout.num_layers)}
+
+
 def split_ways(question: Question) -> tuple[int, str]:
     """(r, "") if the `split` head policy exists for a question, else (0, the reason why not).
 
@@ -160,6 +193,7 @@ class Problem:
 
     def __init__(self, question: Question, policy: Policy) -> None:
         self.question, self.policy = question, policy
+        self.forms = forms_of(question)
         self.ways = 1
         if policy == "split":
             self.ways, reason = split_ways(question)
@@ -218,8 +252,8 @@ class Problem:
         k = base.experts_per_token
         outer = Dims(points.H, points.E, k, points.I, points.n_q, points.n_kv, points.d, V)
         inner = replace(outer, n_q=points.n_q // self.ways, n_kv=points.n_kv // self.ways)
-        groups = groups_of(self.question.layout, outer, inner)
-        return totals(model_rows(groups, self.question.convention, base.tie_word_embeddings))
+        groups = groups_of(self.question.layout, outer, inner, self.forms)
+        return totals(model_rows(groups, self.question.convention, spec_ends(base)))
 
     def values(self, points: Points) -> dict[str, Any]:
         """Budgets at every point, on the scale of `targets`."""
@@ -246,12 +280,11 @@ class Problem:
         """The model at a point."""
         H, E, I, d, n_q, n_kv = point
         base, layout = self.question.baseline, self.question.layout
-        fields: dict[str, Any] = {
-            "name": name, "hidden_size": H, "num_layers": layout.num_layers, "num_experts": E,
-            "experts_per_token": base.experts_per_token, "expert_intermediate_size": I, "num_attention_heads": n_q,
-            "num_key_value_heads": n_kv, "head_dim": d, "layout": layout.canonical, "vocab_size": base.vocab_size,
-            "tie_word_embeddings": base.tie_word_embeddings, "matches": base.name,
-            "mean_attended_context": base.mean_attended_context,
+        fields = base.model_dump(exclude_unset=True, exclude={"source", "notes", "expected"})
+        fields |= {
+            "name": name, "matches": base.name, "hidden_size": H, "num_layers": layout.num_layers, "num_experts": E,
+            "expert_intermediate_size": I, "num_attention_heads": n_q, "num_key_value_heads": n_kv, "head_dim": d,
+            "layout": layout.canonical,
         }  # fmt: skip
         if self.ways > 1:
             fields |= {

@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 from smelt_match.errors import BadInput
-from smelt_match.match.recount import Recount
+from smelt_match.match.recount import Blocks, Recount
 
 FORMULA_VERSION = 1
 AXES = ("hidden_size", "num_experts", "expert_intermediate_size", "head_dim",
@@ -107,6 +107,10 @@ def _values(axis: Any) -> list[int]:
     return list(range(low, high + 1, step))
 
 
+def _blocks(groups: Any) -> list[Blocks]:
+    return [Blocks(_whole(group["blocks"]), _whole(group["visits"]), group["form"]) for group in groups]
+
+
 class _Claim:
     """One policy's certificate, with budgets written from scratch."""
 
@@ -116,7 +120,7 @@ class _Claim:
         self.config = {name: _whole(value) for name, value in self.base["config"].items()}
         self.k = self.config["experts_per_token"]
         self.ways = _whole(entry["loop_head_divisor"])
-        self.groups = [(_whole(blocks), _whole(visits)) for blocks, visits in entry["layout"]["groups"]]
+        self.groups = _blocks(entry["layout"]["groups"])
         self.axes = {name: _values(entry["grid"]["axes"][name]) for name in AXES}
         envelope = entry["grid"]["envelope"]
         self.envelope = None if envelope is None else _fraction(envelope)
@@ -128,7 +132,7 @@ class _Claim:
         config = self.config
         base_point = tuple(config[name] for name in AXES)
         loop = config["loop_num_attention_heads"], config["loop_num_key_value_heads"]
-        self.base_groups = [(_whole(blocks), _whole(visits)) for blocks, visits in self.base["groups"]]
+        self.base_groups = _blocks(self.base["groups"])
         self.base_cost = self.recount.cost(base_point, self.base_groups, loop)
         self.target = {budget: self.base_cost[budget] for budget in ("flops", "params", "kv", "attention")}
         self._found: dict[tuple[Fraction, frozenset[int], bool], list[Point]] = {}
@@ -264,15 +268,15 @@ class _Claim:
                 str((floor is not None and (_text(floor), widths)) or None),
             ),
         ]
-        config, looped = self.config, any(visits > 1 for _, visits in self.base_groups)
+        config, looped = self.config, any(group.visits > 1 for group in self.base_groups)
         inner = config["loop_num_attention_heads"], config["loop_num_key_value_heads"]
         outer = config["num_attention_heads"], config["num_key_value_heads"]
-        blocks = sum(blocks for blocks, _ in self.base_groups)
+        blocks = sum(group.number for group in self.base_groups)
         checks.append(Check("baseline's depth", str(config["num_layers"]), str(blocks)))
         checks.append(Check("baseline's loop heads", str(inner), str(inner if looped else outer)))
         visits = entry["layout"]["visits"]
         tally = sorted(visits.count(block) for block in set(visits))
-        expanded = sorted(count for blocks, count in self.groups for _ in range(blocks))
+        expanded = sorted(group.visits for group in self.groups for _ in range(group.number))
         checks.append(Check("visits", str(tally), str(expanded)))
         if self.tolerance is not None and floor is not None:
             checks.append(Check("KV within tolerance", "True", str(abs(floor) <= self.tolerance["kv"])))
@@ -328,11 +332,11 @@ class _Claim:
         config, optimum = rows[0]["config"], self.entry["optimum"]
         point = tuple(_whole(optimum[name]) for name in AXES)
         cost = self.recount.cost(point, self.groups)
-        looped = any(visits > 1 for _, visits in self.groups)
+        looped = any(group.visits > 1 for group in self.groups)
         ways = self.ways if looped else 1
         expected = {
             **optimum,
-            "num_layers": sum(blocks for blocks, _ in self.groups),
+            "num_layers": sum(group.number for group in self.groups),
             "experts_per_token": self.k,
             "loop_num_attention_heads": optimum["num_attention_heads"] // ways,
             "loop_num_key_value_heads": optimum["num_key_value_heads"] // ways,

@@ -93,6 +93,20 @@ def _span(run: tuple[int, int]) -> str:
     return f"{first + 1}" if first == last else f"{first + 1}-{last + 1}"
 
 
+def parse_layers(text: str, num_layers: int) -> tuple[int, ...]:
+    """Layer numbers from 1 in runs, such as ``1-3,10``, as ascending block indices; `ValueError` says what is wrong."""
+    found: set[int] = set()
+    for run in text.split(","):
+        first, _, last = run.strip().partition("-")
+        if not (first.isdecimal() and (last.isdecimal() or not last)) or len(run) > 20:
+            raise ValueError(f"{run.strip()[:40]!r} is not a layer or a run of layers such as 1-3")
+        low, high = int(first), int(last or first)
+        if not 1 <= low <= high <= num_layers:
+            raise ValueError(f"layers {run.strip()} do not lie within 1 to {num_layers}")
+        found.update(range(low - 1, high))
+    return tuple(sorted(found))
+
+
 def block_names(blocks: Sequence[int]) -> str:
     """Block indices as layer numbers from 1, in runs: ``1-3,10-12``."""
     return ",".join(_span(run) for run in _ascending_runs(blocks))

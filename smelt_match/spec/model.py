@@ -6,21 +6,15 @@ import math
 from fractions import Fraction
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from smelt_match.errors import BadInput
 from smelt_match.spec.grammar import parse_layout
-from smelt_match.spec.layout import MAX_LAYERS, Layout
+from smelt_match.spec.layout import MAX_LAYERS, Layout, parse_layers
+from smelt_match.spec.parts import MAX_WIDTH, Extra, LatentAttention, Record, Width
 from smelt_match.units import Printed, parse_fraction
 
-MAX_WIDTH = 2**24
 MAX_COUNT = 2**20
-
-
-class Record(BaseModel):
-    """Base of everything read from a file: strict types, no unknown keys, no changes."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 def _figure(value: Any) -> str:
@@ -71,7 +65,6 @@ class Expected(Record):
         return [(name, Printed(text)) for name, text in self if text is not None]
 
 
-Width = Annotated[int, Field(ge=1, le=MAX_WIDTH)]
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 
 
@@ -112,9 +105,15 @@ class ModelSpec(Head):
 
     hidden_size: Width = Field(description="H, the width of the residual stream")
     num_layers: Annotated[int, Field(ge=1, le=MAX_LAYERS, description="L, physical blocks (stored weights)")]
-    num_experts: Count = Field(description="E, experts stored in each block")
-    experts_per_token: Count = Field(description="k, experts that each token is routed to")
-    expert_intermediate_size: Width = Field(description="I, the width of one SwiGLU expert")
+    num_experts: Annotated[int, Field(ge=0, le=MAX_COUNT)] = Field(
+        description="E, experts stored in each block; 0 for a dense model"
+    )
+    experts_per_token: Annotated[int, Field(ge=0, le=MAX_COUNT)] = Field(
+        description="k, experts that each token is routed to; 0 for a dense model"
+    )
+    expert_intermediate_size: Annotated[int, Field(ge=0, le=MAX_WIDTH)] = Field(
+        description="I, the width of one SwiGLU expert; 0 for a dense model"
+    )
     num_attention_heads: Count = Field(description="n_q, query heads")
     num_key_value_heads: Count = Field(description="n_kv, key and value heads; must divide n_q")
     head_dim: Annotated[int, Field(ge=2, le=MAX_WIDTH, description="d, even; need not be H / n_q")]
@@ -134,11 +133,66 @@ class ModelSpec(Head):
         description="the fully active control of Eq. 1, by name; default: this model with E = k, unlooped",
     )
 
+    dense_layers: str | None = Field(
+        None, description="layers with a dense feed-forward instead of experts, such as 1-3"
+    )
+    dense_intermediate_size: Width | None = Field(None, description="width of the dense feed-forward")
+    shared_expert_intermediate_size: Width | None = Field(
+        None, description="total width of the experts that every token passes, beside the routed ones"
+    )
+    shared_expert_gate: bool = Field(False, description="whether a gate of H weights scales the shared experts")
+    gated_mlp: bool = Field(True, description="SwiGLU or GeGLU (three matrices); false for two matrices")
+    mlp_bias: bool = Field(False, description="whether feed-forward matrices have biases")
+    router_bias: bool = Field(False, description="whether the router has a trained bias")
+    value_head_dim: Width | None = Field(None, description="size of a value head, where it differs from head_dim")
+    attention_bias: bool = Field(False, description="whether query, key and value projections have biases")
+    attention_output_bias: bool = Field(False, description="whether the output projection has a bias")
+    attention_gate: bool = Field(False, description="whether a matrix of H by n_q·d gates the attention output")
+    attention_sinks: bool = Field(False, description="whether each query head has a learned sink logit")
+    qk_norm: Literal["none", "head", "width"] = Field(
+        "none", description="RMSNorm on queries and keys: over each head, or over the whole width"
+    )
+    latent_attention: LatentAttention | None = Field(None, description="MLA dimensions, instead of n_kv and head_dim")
+    sliding_window: Annotated[int, Field(ge=1, le=2**40)] | None = Field(
+        None, description="tokens that windowed layers attend to, the token itself included"
+    )
+    sliding_window_layers: str | None = Field(None, description="windowed layers, such as 1-5,7-11; default: all")
+    norms_per_block: Annotated[int, Field(ge=0, le=8)] = Field(2, description="norms of width H in each block")
+    norm_bias: bool = Field(False, description="whether norms have a bias (LayerNorm)")
+    final_norm: bool = Field(True, description="whether a norm stands before the output head")
+    extras: list[Extra] = Field(default_factory=list, description="further weights, each with its price")
+    rope_theta: Annotated[float, Field(gt=0)] = Field(10_000.0, description="base of the rotary embedding")
+    rms_norm_eps: Annotated[float, Field(gt=0, lt=1)] = Field(1e-6, description="epsilon of the norms")
+    normalize_topk: bool = Field(True, description="whether the k routing weights are rescaled to sum to 1")
+
     _layout: Layout = PrivateAttr()
+    _dense: frozenset[int] = PrivateAttr()
+    _windowed: frozenset[int] = PrivateAttr()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         faults = []
+        self._dense = self._layers("dense_layers", faults)
+        self._windowed = frozenset(range(self.num_layers)) if self.sliding_window else frozenset()
+        if self.sliding_window_layers is not None:
+            self._windowed = self._layers("sliding_window_layers", faults)
+            if self.sliding_window is None:
+                faults.append("sliding_window_layers is given without sliding_window")
+        if (self.dense_layers is None) != (self.dense_intermediate_size is None):
+            faults.append("dense_layers and dense_intermediate_size go together")
+        routed = (self.num_experts, self.experts_per_token, self.expert_intermediate_size)
+        if len(self._dense) < self.num_layers and 0 in routed:
+            faults.append("num_experts, experts_per_token and expert_intermediate_size must be at least 1 with experts")
+        if len(self._dense) == self.num_layers and any(routed):
+            faults.append("every layer is dense: num_experts, experts_per_token and expert_intermediate_size must be 0")
+        for extra in self.extras:
+            if extra.layers is not None:
+                try:
+                    parse_layers(extra.layers, self.num_layers)
+                except ValueError as error:
+                    faults.append(f"extras: {extra.name}: {error}")
+                if extra.executions != 1:
+                    faults.append(f"extras: {extra.name}: a block's parts run at its visits; leave executions out")
         if self.num_experts < self.experts_per_token:
             faults.append(f"num_experts {self.num_experts} is less than experts_per_token {self.experts_per_token}")
         if self.head_dim % 2:
@@ -163,6 +217,26 @@ class ModelSpec(Head):
         if faults:
             raise ValueError("; ".join(faults))
         return self
+
+    def _layers(self, key: str, faults: list[str]) -> frozenset[int]:
+        text = getattr(self, key)
+        if text is None:
+            return frozenset()
+        try:
+            return frozenset(parse_layers(text, self.num_layers))
+        except ValueError as error:
+            faults.append(f"{key}: {error}")
+            return frozenset()
+
+    @property
+    def dense(self) -> frozenset[int]:
+        """Block indices with a dense feed-forward."""
+        return self._dense
+
+    @property
+    def windowed(self) -> frozenset[int]:
+        """Block indices whose attention has the sliding window."""
+        return self._windowed
 
     @property
     def visits(self) -> Layout:
