@@ -76,7 +76,7 @@ def form_of(spec: ModelSpec, block: int) -> Form:
     return Form(
         F=(spec.dense_intermediate_size or 0) if block in spec.dense else 0,
         S=0 if block in spec.dense else spec.shared_expert_intermediate_size or 0,
-        d_v=spec.value_head_dim or 0,
+        d_v=0 if spec.value_head_dim == spec.head_dim else spec.value_head_dim or 0,
         matrices=3 if spec.gated_mlp else 2,
         shared_gate=spec.shared_expert_gate,
         mlp_bias=spec.mlp_bias,
@@ -239,7 +239,7 @@ EMBEDDING = Component("input embedding", lambda _: "{V}·{H}", lambda m: m.V * m
 
 
 def score_flops(m: Dims) -> Int:
-    """Training FLOPs of attention scores and their use, for each visit, token and attended token: 6·n_q·(d_qk + d_v)."""
+    """Training FLOPs of attention scores and their use, for each visit and attended token: 6·n_q·(d_qk + d_v)."""
     latent = m.form.latent
     if latent is not None:
         return 6 * m.n_q * (latent.qk_nope_head_dim + latent.qk_rope_head_dim + latent.v_head_dim)

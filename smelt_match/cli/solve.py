@@ -159,7 +159,7 @@ def _heads(keep: str, free_heads: bool, free_kv_heads: bool) -> Heads:
 
 
 def _pinned(text: str) -> tuple[str, int]:
-    from smelt_match.spec.model import MAX_WIDTH
+    from smelt_match.spec.parts import MAX_WIDTH
 
     name, _, value = (part.strip() for part in text.partition("="))
     name = SHORT.get(name, name)

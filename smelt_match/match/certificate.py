@@ -90,7 +90,15 @@ def _policy(policy: PolicyAnswer) -> dict[str, Any] | None:
 
 def _groups(groups: list[Group]) -> list[dict[str, Any]]:
     """Blocks by visits and form; what a form has beyond plain attention and experts is spelled out."""
-    return [{"blocks": len(group.blocks), "visits": group.visits, "form": asdict(group.dims.form)} for group in groups]
+    unsolvable = ("d_v", "latent", "window")  # the solver refuses them, so that no answer has them
+    return [
+        {
+            "blocks": len(group.blocks),
+            "visits": group.visits,
+            "form": {name: value for name, value in asdict(group.dims.form).items() if name not in unsolvable},
+        }
+        for group in groups
+    ]
 
 
 def _axis(values: tuple[int, ...]) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from smelt_match.errors import BadInput, close_names
 from smelt_match.files import read_text
 from smelt_match.resources import data_files
 from smelt_match.spec.family import looks_like_path
-from smelt_match.spec.model import ModelSpec, Record
+from smelt_match.spec.model import ModelSpec
+from smelt_match.spec.parts import Record
 from smelt_match.spec.yaml import load, validate
 from smelt_match.units import parse_fraction
 

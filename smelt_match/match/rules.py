@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from smelt_match.files import read_text
 from smelt_match.resources import data_files
-from smelt_match.spec.model import Record
+from smelt_match.spec.parts import Record
 from smelt_match.spec.yaml import load, validate
 
 Quantity = Literal[

@@ -13,7 +13,8 @@ from pydantic import Field
 from smelt_match.errors import BadInput, close_names
 from smelt_match.files import read_text
 from smelt_match.resources import data_files
-from smelt_match.spec.model import Head, ModelSpec, PublishedRow, Record
+from smelt_match.spec.model import Head, ModelSpec, PublishedRow
+from smelt_match.spec.parts import Record
 from smelt_match.spec.yaml import Document, load, validate
 
 

@@ -171,7 +171,7 @@ class ModelSpec(Head):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        faults = []
+        faults: list[str] = []
         self._dense = self._layers("dense_layers", faults)
         self._windowed = frozenset(range(self.num_layers)) if self.sliding_window else frozenset()
         if self.sliding_window_layers is not None:
