@@ -234,6 +234,7 @@ FINAL_NORM = _whole(
     "final norm", lambda m: "2·{H}" if m.form.norm_bias else "{H}", lambda m: (1 + m.form.norm_bias) * m.H, _norms
 )
 HEAD = _whole("output head", "{V}·{H}", lambda m: m.V * m.H, _always)
+HEAD_BIAS = _whole("output head bias", "{V}", lambda m: m.V, _norms)
 TIED_HEAD = Component("output head", lambda _: "{V}·{H}, tied", lambda _: 0, lambda m: m.V * m.H, _always)
 EMBEDDING = Component("input embedding", lambda _: "{V}·{H}", lambda m: m.V * m.H, lambda _: 0, lambda _: False)
 

@@ -27,7 +27,7 @@ def control_of(spec: ModelSpec) -> ModelSpec:
     entry = shipped().get(spec.control) if spec.control else None
     if entry is not None:
         return countable(entry)
-    own = {"name", "source", "notes", "matches", "expected", "control", "layout"}
+    own = {"name", "source", "notes", "matches", "expected", "control", "layout", "backward_visits"}
     loop = {"loop_num_attention_heads", "loop_num_key_value_heads"}
     fields = spec.model_dump(exclude_unset=True, exclude=own | loop)
     fields |= {"num_experts": spec.experts_per_token, "name": _control_name(spec)}
@@ -35,7 +35,9 @@ def control_of(spec: ModelSpec) -> ModelSpec:
 
 
 def _control_name(spec: ModelSpec) -> str:
-    return f"{spec.name}-with-{spec.experts_per_token}-experts"[:100] if spec.num_experts else spec.name
+    if spec.num_experts:
+        return f"{spec.name}-with-{spec.experts_per_token}-experts"[:100]
+    return spec.name if spec.visits.is_unlooped else f"{spec.name}-unlooped"[:100]
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from smelt_match.budget.components import (
     EMBEDDING,
     FINAL_NORM,
     HEAD,
+    HEAD_BIAS,
     PLAIN,
     TIED_HEAD,
     Component,
@@ -49,11 +50,28 @@ class Group:
 
 @dataclass(frozen=True)
 class Ends:
-    """What a model has besides its blocks."""
+    """What a model has besides its blocks, and how far its backward pass goes.
+
+    Attributes:
+        head_rows: Rows of the output head, where they differ from the embedding's.
+        backward: Visits of each block that the backward pass goes through, or None for all.
+    """
 
     tied: bool = False
     final_norm: bool = True
     extras: tuple[Extra, ...] = ()
+    head_bias: bool = False
+    head_rows: int | None = None
+    backward: int | None = None
+
+    def trained(self, visits: int) -> int:
+        """How many of a block's visits the backward pass goes through."""
+        return visits if self.backward is None else min(visits, self.backward)
+
+    def place(self, where: str, visits: int) -> str:
+        """Where a row is, and how much of it the backward pass leaves out."""
+        trained = self.trained(visits)
+        return where if trained == visits else f"{where}, backward through {trained} of {visits}"
 
 
 @dataclass(frozen=True)
@@ -95,56 +113,73 @@ def model_rows(groups: list[Group], convention: Convention, ends: Ends = Ends())
     """The ledger rows of a model given as groups of equal blocks; works on integers and on integer arrays."""
     rows = []
     for group in groups:
-        blocks, m = len(group.blocks), group.dims
-        where = f"layers {block_names(group.blocks)}"
-        rows += [_row(part, where, blocks, group.visits, m, convention) for part in BLOCK_COMPONENTS if part.present(m)]
-        executions = blocks * group.visits
+        blocks, m, visits = len(group.blocks), group.dims, group.visits
+        trained = ends.trained(visits)
+        where = ends.place(f"layers {block_names(group.blocks)}", visits)
+        rows += [
+            _row(part, where, blocks, visits, m, convention, trained) for part in BLOCK_COMPONENTS if part.present(m)
+        ]
+        executions = blocks * visits
         scores = executions * score_flops(m) if convention.attention != "none" else 0
+        if trained != visits:  # a third of the cost is forward, two thirds backward
+            scores = scores // visits * (visits + 2 * trained) // 3
         window = m.form.window
         name = "attention scores" if window is None else f"attention scores, window {window:,}"
-        rows.append(Row(name, where, group.visits, score_text(m), m, scores=scores, window=window))
-        rows.append(Row("KV cache", where, group.visits, kv_text(m), m, kv=executions * kv_elements(m)))
+        rows.append(Row(name, where, visits, score_text(m), m, scores=scores, window=window))
+        rows.append(Row("KV cache", where, visits, kv_text(m), m, kv=executions * kv_elements(m)))
     m = groups[0].dims
     once: list[Component] = [FINAL_NORM] if ends.final_norm else []
     if m.V and convention.input_embedding:
         once.insert(0, EMBEDDING)
-    if m.V and convention.head:
-        once.append(TIED_HEAD if ends.tied and convention.input_embedding else HEAD)
     rows += [_row(part, "once", 1, 1, m, convention) for part in once]
-    return rows + [row for extra in ends.extras for row in _extra_rows(extra, groups, m, convention)]
+    if m.V and convention.head:
+        head = replace(m, V=ends.head_rows or m.V)
+        parts = [TIED_HEAD if ends.tied and convention.input_embedding else HEAD]
+        parts += [HEAD_BIAS] if ends.head_bias else []
+        rows += [_row(part, "once", 1, 1, head, convention) for part in parts]
+    return rows + [row for extra in ends.extras for row in _extra_rows(extra, groups, m, convention, ends)]
 
 
-def _row(part: Component, where: str, blocks: int, visits: int, m: Dims, convention: Convention) -> Row:
+def _row(
+    part: Component, where: str, blocks: int, visits: int, m: Dims, convention: Convention, trained: int | None = None
+) -> Row:
     active = blocks * part.active(m)
     executed = visits * active
     return Row(
         part.name, where, visits, part.formula(m), m,
         stored=blocks * part.stored(m), active=active, executed=executed,
-        matmul=6 * executed if part.billed(convention) else 0 * executed,
+        matmul=_train_flops(active, visits, trained) if part.billed(convention) else 0 * executed,
     )  # fmt: skip
 
 
-def _extra_rows(extra: Extra, groups: list[Group], m: Dims, convention: Convention) -> list[Row]:
+def _train_flops(active: Int, visits: int, trained: int | None = None) -> Int:
+    """2 FLOPs for each parameter and visit forward, 4 for each visit that the backward pass goes through."""
+    return (2 * visits + 4 * (visits if trained is None else trained)) * active
+
+
+def _extra_rows(extra: Extra, groups: list[Group], m: Dims, convention: Convention, ends: Ends) -> list[Row]:
     """The rows of weights that a spec prices itself, one for each number of visits."""
+    places: dict[tuple[str, int, int], int] = {}
     if extra.layers is None:
-        places = {("once", extra.executions): 1}
+        places["once", extra.executions, extra.executions] = 1
     else:
         depth = max(block for group in groups for block in group.blocks) + 1
         layers = set(parse_layers(extra.layers, depth))
-        places = {}
         for group in groups:
             inside = tuple(block for block in group.blocks if block in layers)
             if inside:
-                places[f"layers {block_names(inside)}", group.visits] = len(inside)
+                where = ends.place(f"layers {block_names(inside)}", group.visits)
+                runs, trained = (extra.executions * n for n in (group.visits, ends.trained(group.visits)))
+                places[where, runs, trained] = len(inside)
     billed = extra.cost == "matmul" or (extra.cost == "gain" and convention.norms)
     rows = []
-    for (where, visits), blocks in places.items():
+    for (where, runs, trained), blocks in places.items():
         active = 0 if extra.cost == "lookup" else blocks * extra.params
-        executed = visits * active
+        executed = runs * active
         text = extra.formula.replace("{", "{{").replace("}", "}}") or str(extra.params)
         rows.append(
-            Row(extra.name, where, visits, text, m, stored=blocks * extra.params, active=active, executed=executed,
-                matmul=6 * executed if billed else 0)
+            Row(extra.name, where, runs, text, m, stored=blocks * extra.params, active=active, executed=executed,
+                matmul=_train_flops(active, runs, trained) if billed else 0)
         )  # fmt: skip
     return rows
 
@@ -211,7 +246,10 @@ def spec_groups(spec: ModelSpec) -> list[Group]:
 
 def spec_ends(spec: ModelSpec) -> Ends:
     """What a spec has besides its blocks."""
-    return Ends(spec.tie_word_embeddings, spec.final_norm, tuple(spec.extras))
+    return Ends(
+        spec.tie_word_embeddings, spec.final_norm, tuple(spec.extras), spec.output_head_bias, spec.head_vocab_size,
+        spec.backward_visits,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

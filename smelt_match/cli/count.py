@@ -11,6 +11,7 @@ from smelt_match.cli import options
 if TYPE_CHECKING:
     from smelt_match.budget.count import Counted
     from smelt_match.export.table import Format
+    from smelt_match.spec.family import Entry
 
 EXAMPLES = """Examples:
 
@@ -20,11 +21,13 @@ EXAMPLES = """Examples:
 
   smelt-match count 200m_s95 --convention all
 
-  smelt-match count "200m_*" --format csv"""
+  smelt-match count "200m_*" --format csv
+
+  smelt-match count Mixtral-8x7B-v0.1/config.json"""
 
 
 def count(
-    spec: Annotated[str, typer.Argument(help="A spec's name, a family, a pattern, or a YAML file.")],
+    spec: Annotated[str, typer.Argument(help="A spec's name, a family, a pattern, a YAML file, or a config.json.")],
     convention: options.ConventionName = "paper",
     include_head: options.IncludeHead = False,
     mean_context: options.MeanContext = None,
@@ -38,7 +41,8 @@ def count(
 ) -> None:
     """Count a model: stored, active and executed parameters, training FLOPs and KV cache, row by row.
 
-    `--convention all` compares every named convention.
+    `--convention all` compares every named convention. A Hugging Face config, or a folder with one, is counted with
+    every field that bears on a budget; a field that is neither used nor known to be harmless is refused.
     """
     from smelt_match.budget.conventions import CONVENTIONS
     from smelt_match.budget.count import count as count_spec
@@ -59,14 +63,29 @@ def count(
         options.need_vocabulary(include_head, model.name, model.vocab_size)
         counted += [count_spec(model, rule, override) for rule in rules]
     if shown == "json":
-        text = to_json({"schema_version": SCHEMA_VERSION, "results": [count_json(item) for item in counted]})
+        imported = [entry.imported for entry in entries for _ in rules]
+        results = [count_json(item, source) for item, source in zip(counted, imported, strict=True)]
+        text = to_json({"schema_version": SCHEMA_VERSION, "results": results})
     elif len(entries) > 1:
         text = _list(counted, shown)
     elif len(rules) > 1:
         text = _conventions(counted, shown)
     else:
         text = _ledger(counted[0], shown, symbols)
+    if shown == "table" and len(entries) == 1:
+        text += _origin(entries[0])
     options.emit(text, output, force)
+
+
+def _origin(entry: Entry) -> str:
+    """Under the table of an imported config: the active counts in words, and what became of each field."""
+    from smelt_match.budget.active import active_counts
+    from smelt_match.export.imported import imported_lines
+
+    if entry.imported is None:
+        return ""
+    lines = [*active_counts(entry.imported.spec).lines(), "", *imported_lines(entry.imported)]
+    return "\n" + "\n".join(lines) + "\n"
 
 
 def _list(counted: list[Counted], shown: Format) -> str:
@@ -108,9 +127,8 @@ def _ledger(counted: Counted, shown: Format, symbols: bool) -> str:
         f"k {config['experts_per_token']}, I {config['expert_intermediate_size']}, d {config['head_dim']}, "
         f"n_q {config['query_heads']}, n_kv {config['kv_heads']}; {counted.spec.visits.canonical}\n\n"
     )
-    note = (
-        f"{convention_note(counted.ledger)}; S = {float(counted.sparsity) * 100:.2f} % by Eq. 1, "
-        f"measured against {counted.control}"
-    )
+    note = convention_note(counted.ledger)
+    if counted.spec.num_experts:
+        note += f"; S = {float(counted.sparsity) * 100:.2f} % by Eq. 1, measured against {counted.control}"
     rows = ledger_rows(counted.ledger, numbers=not symbols)
     return (title if shown == "table" else "") + render(columns.LEDGER, rows, shown, note)

@@ -17,7 +17,7 @@ EXAMPLES = """Examples:
 
 
 def layouts(
-    baseline: Annotated[str, typer.Option("--baseline", "-b", help="A spec's name or a YAML file.")],
+    baseline: Annotated[str, typer.Option("--baseline", "-b", help="A spec's name, a YAML file, or a config.json.")],
     max_count: Annotated[int, typer.Option("--max-count", min=2, max=64, help="Most visits of a looped layer.")] = 4,
     depths: Annotated[
         str | None, typer.Option("--depths", metavar="A-B", help="Physical depths; default: the baseline's.")
@@ -39,6 +39,7 @@ def layouts(
     from smelt_match.export import columns
     from smelt_match.export.document import SCHEMA_VERSION, layout_row, to_json
     from smelt_match.export.table import render
+    from smelt_match.match.dense import as_experts
     from smelt_match.match.grid import find_grid
     from smelt_match.match.layouts import layout_floors
     from smelt_match.match.problem import Question
@@ -50,8 +51,10 @@ def layouts(
     if len(entries) != 1:
         raise BadInput(f"--baseline {baseline}: stands for {len(entries)} models; name one")
     spec = countable(entries[0])
+    has_experts = bool(spec.num_experts) or not spec.visits.is_unlooped
     question = Question(
-        baseline=spec, layout=spec.visits, convention=convention("paper"), context=context_of(spec),
+        baseline=spec if has_experts else as_experts(spec, 1)[0],  # floors depend on heads alone
+        layout=spec.visits, convention=convention("paper"), context=context_of(spec),
         grid=find_grid(grid or entries[0].grid or "bf16"), heads="free-kv" if free_kv_heads else "kept",
         one_sided=one_sided,
     )  # fmt: skip

@@ -27,7 +27,11 @@ EXAMPLES = """Examples:
 
   smelt-match solve --baseline 200m_s95 --loop mid50x2 --tolerance 1% --grid head4
 
-  smelt-match solve --baseline nano_s85 --loop none --depth 9 --no-study"""
+  smelt-match solve --baseline nano_s85 --loop none --depth 9 --no-study
+
+  smelt-match solve --baseline Mixtral-8x7B-v0.1/config.json --loop mid50x2
+
+  smelt-match solve --baseline Llama-3.1-8B --loop mid50x2 --experts-per-token 8"""
 
 SHORT = {"H": "hidden_size", "E": "num_experts", "I": "expert_intermediate_size", "d": "head_dim",
          "n_q": "num_attention_heads", "n_kv": "num_key_value_heads"}  # fmt: skip
@@ -36,7 +40,11 @@ SHORT = {"H": "hidden_size", "E": "num_experts", "I": "expert_intermediate_size"
 def solve(
     baseline: Annotated[
         str,
-        typer.Option("--baseline", "-b", help="A spec's name, a family (smelt), a pattern (200m_*), or a YAML file."),
+        typer.Option(
+            "--baseline",
+            "-b",
+            help="A spec's name, a family (smelt), a pattern (200m_*), a YAML file, or a config.json.",
+        ),
     ],
     loop: Annotated[
         str,
@@ -78,6 +86,16 @@ def solve(
         bool,
         typer.Option("--front", help="Show the exact Pareto front over deviation, shape distance and alignment."),
     ] = False,
+    experts_per_token: Annotated[
+        int | None,
+        typer.Option(
+            "--experts-per-token",
+            min=1,
+            max=2**20,
+            metavar="K",
+            help="Read a dense baseline's feed-forward as K experts of a K-th of its width, which makes it an MoE.",
+        ),
+    ] = None,
     convention: options.ConventionName = "paper",
     include_head: options.IncludeHead = False,
     mean_context: options.MeanContext = None,
@@ -121,6 +139,7 @@ def solve(
             _question(
                 entry, loop, depth, grid, override, convention=options.convention_option(convention, include_head),
                 heads=heads, match=budgets, one_sided=one_sided, fixed=pinned, tolerance=limits,
+                experts_per_token=experts_per_token,
             )
         )  # fmt: skip
     results = []
@@ -188,20 +207,33 @@ def _tolerance(text: str) -> Tolerance:
     return Tolerance(*(values * 3 if len(values) == 1 else values))
 
 
-def _question(entry: Entry, loop: str, depth: int | None, grid: str | None, override: Any, **asked: Any) -> Question:
+def _question(
+    entry: Entry,
+    loop: str,
+    depth: int | None,
+    grid: str | None,
+    override: Any,
+    experts_per_token: int | None,
+    **asked: Any,
+) -> Question:
     from smelt_match.budget.count import context_of
+    from smelt_match.match.dense import as_experts
     from smelt_match.match.grid import find_grid
     from smelt_match.match.problem import Question
     from smelt_match.spec.family import countable
     from smelt_match.spec.grammar import parse_layout
     from smelt_match.spec.layout import MAX_LAYERS
 
-    spec = countable(entry)
+    spec, reading = countable(entry), ""
+    if experts_per_token is not None:
+        spec, reading = as_experts(spec, experts_per_token)
     if depth is not None and not 1 <= depth <= MAX_LAYERS:
         raise BadInput(f"--depth {depth}: between 1 and {MAX_LAYERS:,} layers are possible")
     layout = parse_layout(loop, depth if depth is not None else spec.num_layers)
     chosen = find_grid(grid or entry.grid or "bf16")
-    return Question(baseline=spec, layout=layout, context=context_of(spec, override), grid=chosen, **asked)
+    return Question(
+        baseline=spec, layout=layout, context=context_of(spec, override), grid=chosen, reading=reading, **asked
+    )
 
 
 def _study(found: Answer, trials: int, seed: int, storage: str | None) -> StudyResult | None:
@@ -240,6 +272,7 @@ def _rendered(results: list[Matched], shown: Any, front: bool) -> str:
     rows = [row for result in results for row in (result.front_rows() if front else result.table_rows())]
     question = results[0].answer.question
     note = f"{question.layout}; {convention_note(results[0].baseline.ledger)}"
+    note += f"; {question.reading}" if question.reading else ""
     if several or shown != "table":
         text = render(chosen, rows, shown, note)
         notes = [f"{r.baseline.spec.name}: {p.reason}" for r in results for p in r.answer.policies if p.reason]

@@ -63,7 +63,7 @@ def list_specs(
 
 @app.command("show", epilog="Examples:\n\n  smelt-match specs show 200m_s95\n\n  smelt-match specs show 200m_s0_smelt")
 def show(
-    spec: Annotated[str, typer.Argument(help="A spec's name, a family, a pattern, or a YAML file.")],
+    spec: Annotated[str, typer.Argument(help="A spec's name, a family, a pattern, a YAML file, or a config.json.")],
 ) -> None:
     """Show a spec: its fields, its ledger, and its published figures against the counts.
 

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+from smelt_match.budget.active import active_counts
 from smelt_match.budget.context import Context
 from smelt_match.budget.conventions import CONVENTIONS, Convention
 from smelt_match.budget.count import Counted, control_of, count
 from smelt_match.budget.deviation import Deviation, deviation
 from smelt_match.budget.ledger import Ledger, Row
+from smelt_match.export.imported import imported_json
 from smelt_match.match.answer import Answer
 from smelt_match.match.certificate import certificate
 from smelt_match.match.front import FrontPoint
@@ -19,6 +21,7 @@ from smelt_match.match.layouts import LayoutFloor
 from smelt_match.match.problem import Policy, Problem
 from smelt_match.match.study import StudyResult
 from smelt_match.spec.family import published_match
+from smelt_match.spec.huggingface.reader import Imported
 from smelt_match.spec.model import Head, ModelSpec, PublishedRow
 from smelt_match.units import Printed, fraction_text, round_half_even, short_fraction
 
@@ -123,7 +126,7 @@ class Matched:
             "unavailable": {
                 policy.policy: policy.reason for policy in self.answer.policies if policy.solution is None
             },
-            "notes": [policy.reason for policy in self.answer.solved if policy.reason],
+            "notes": [text for text in (question.reading, *(p.reason for p in self.answer.solved)) if text],
             "published": self._published_json(),
             "certificate": certificate(self.answer),
             "study": None if self.study is None else self.study.as_json(),
@@ -295,11 +298,11 @@ def ledger_rows(book: Ledger, numbers: bool = True) -> list[dict[str, Any]]:
 
 def _formula(book: Ledger, row: Row, numbers: bool) -> str:
     text = row.written(numbers)
-    return text.replace("·c", f"·{short_fraction(book.attended)}") if numbers else text
+    return text.replace("·c", f"·{short_fraction(book.attended_of(row))}") if numbers else text
 
 
-def count_json(counted: Counted) -> dict[str, Any]:
-    """The document of `count` for one model."""
+def count_json(counted: Counted, imported: Imported | None = None) -> dict[str, Any]:
+    """The document of `count` for one model, with the fields of the config it was read from."""
     book = counted.ledger
     rows = []
     for row, source in zip(ledger_rows(book), [*book.rows, None], strict=True):
@@ -317,6 +320,8 @@ def count_json(counted: Counted) -> dict[str, Any]:
         **counted_json(counted),
         "layout": {"text": str(counted.spec.visits), "visits": list(counted.spec.visits.visits)},
         "convention": convention_json(book.convention, book.context),
+        "active": active_counts(counted.spec).as_json(),
+        "imported": None if imported is None else imported_json(imported),
         "ledger": rows,
     }
 

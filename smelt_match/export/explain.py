@@ -29,6 +29,8 @@ def explain(matched: Matched) -> list[str]:
         convention_note(matched.baseline.ledger),
         f"S by Eq. 1 against {matched.baseline.control}; grid {question.grid.name!r}: {question.grid.notes}",
     ]
+    if question.reading:
+        lines.append(question.reading)
     if matched.published is not None and matched.published_counted() is None:
         lines.append(f"published: {matched.published.name} shows printed figures only, it cannot be counted")
     for policy in matched.answer.policies:

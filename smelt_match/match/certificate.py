@@ -43,6 +43,8 @@ def _policy(policy: PolicyAnswer) -> dict[str, Any] | None:
             "config": base.config(),
             "vocab_size": base.vocab_size,
             "tie_word_embeddings": base.tie_word_embeddings,
+            "head_vocab_size": base.head_vocab_size,
+            "output_head_bias": base.output_head_bias,
             "final_norm": base.final_norm,
             "groups": _groups(spec_groups(base)),
         },

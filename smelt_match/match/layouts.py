@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from smelt_match.errors import BadInput
-from smelt_match.match.problem import Problem, Question, split_ways
+from smelt_match.match.problem import Problem, Question, forms_of, split_ways
 from smelt_match.match.solver import kv_deviations, kv_floor
 from smelt_match.spec.grammar import parse_layout, placed_size
 from smelt_match.spec.layout import MAX_VISITS, Layout
@@ -62,6 +62,7 @@ def layout_floors(question: Question, depths: Iterable[int], max_count: int) -> 
         depths: Physical depths.
         max_count: Largest number of visits, from 2.
     """
+    forms_of(question)  # what no layout can solve is an error; what one layout cannot is left out
     found = [_floor(replace(question, layout=layout), span, count) for layout, span, count in _all(depths, max_count)]
     return sorted(
         (row for row in found if row is not None),
@@ -78,10 +79,10 @@ def _all(depths: Iterable[int], max_count: int) -> Iterator[tuple[Layout, int, i
 
 
 def _floor(question: Question, span: int, count: int) -> LayoutFloor | None:
-    problem = Problem(question, "uniform")
     try:
+        problem = Problem(question, "uniform")
         uniform = kv_floor(problem)
-    except BadInput:  # one-sided, and no width lies below
+    except BadInput:  # one-sided and no width lies below, or a dense layer lies in the loop
         return None
     width = min(K for K, value in kv_deviations(problem).items() if value == uniform)
     head_dim = min(d for d, _, n_kv in problem.geometries if d * n_kv == width)

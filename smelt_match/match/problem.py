@@ -60,6 +60,7 @@ class Question:
         one_sided: Whether every deviation must be at most 0.
         fixed: Dimensions pinned to a value.
         tolerance: Bounds that an answer must meet, or None.
+        reading: How the baseline was read, where it is not as its source has it.
     """
 
     baseline: ModelSpec
@@ -72,6 +73,7 @@ class Question:
     one_sided: bool = False
     fixed: Mapping[str, int] = field(default_factory=dict)
     tolerance: Tolerance | None = None
+    reading: str = ""
 
     def __post_init__(self) -> None:
         if not {"flops", "params"} & set(self.match) or not set(self.match) <= set(BUDGETS):

@@ -31,6 +31,8 @@ class Recount:
     def __init__(self, base: Any, rule: Any, attended: Fraction, k: int, ways: int) -> None:
         self.rule, self.attended, self.k, self.ways = rule, attended, k, ways
         self.V: int = base["vocab_size"] or 0
+        self.head_rows: int = base.get("head_vocab_size") or self.V
+        self.head_bias: bool = base.get("output_head_bias", False)
         self.tied: bool = base["tie_word_embeddings"]
         self.final_norm: bool = base["final_norm"]
         self.scale = attended.denominator
@@ -56,9 +58,10 @@ class Recount:
         stored += last
         active += last
         if self.rule["head"]:
-            per_visit += self.V * H
-            active += self.V * H
-            stored += 0 if self.tied and self.rule["input_embedding"] else self.V * H
+            head, bias = self.head_rows * H, self.head_rows if self.head_bias else 0
+            per_visit += head + (bias if self.rule["norms"] else 0)
+            active += head + bias
+            stored += bias if self.tied and self.rule["input_embedding"] else head + bias
         if self.rule["input_embedding"]:
             stored += self.V * H
         attention = 12 * score_width * self.attended.numerator if self.rule["bills_attention"] else 0

@@ -1,4 +1,4 @@
-"""Names to specs: shipped families, patterns, and a user's own YAML files."""
+"""Names to specs: shipped families, patterns, a user's own YAML files, and Hugging Face configs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pydantic import Field
 from smelt_match.errors import BadInput, close_names
 from smelt_match.files import read_text
 from smelt_match.resources import data_files
+from smelt_match.spec.huggingface.reader import CONFIG, Imported, config_at, read_config
 from smelt_match.spec.model import Head, ModelSpec, PublishedRow
 from smelt_match.spec.parts import Record
 from smelt_match.spec.yaml import Document, load, validate
@@ -36,6 +37,7 @@ class Entry:
     spec: Head
     family: str | None = None
     grid: str | None = None
+    imported: Imported | None = None
 
     @property
     def is_baseline(self) -> bool:
@@ -44,7 +46,11 @@ class Entry:
 
 
 def read_specs(path: Path) -> list[Entry]:
-    """The specs of a YAML file: one model, or a family of them. `BadInput` lists every fault."""
+    """The specs of a file: a model, a family of them, or a Hugging Face config. `BadInput` lists every fault."""
+    config = config_at(path)
+    if config is not None:
+        imported = read_config(*config)
+        return [Entry(imported.spec, imported=imported)]
     document = load(read_text(path, "spec file"), str(path))
     if isinstance(document.value, dict) and "models" in document.value:
         return _family(document)
@@ -99,13 +105,22 @@ def looks_like_path(text: str) -> bool:
     return "/" in text or "\\" in text or text.lower().endswith((".yaml", ".yml", ".json"))
 
 
+def _is_there(text: str) -> bool:
+    """Whether a file of that name, or a folder with a config, lies in the current folder."""
+    path = Path(text[:255])
+    try:
+        return path.is_file() or (path / CONFIG).is_file()
+    except (OSError, ValueError):  # no permission, or a NUL
+        return False
+
+
 def expand(text: str) -> list[Entry]:
     """What a spec argument stands for.
 
-    A file gives its models; a name gives that spec; a family name gives the family's baselines; a pattern
-    (``200m_*``) gives every shipped spec it matches.
+    A file gives its models; a folder gives its ``config.json``; a name gives that spec; a family name gives the
+    family's baselines; a pattern (``200m_*``) gives every shipped spec it matches.
     """
-    if looks_like_path(text) or (text not in shipped() and Path(text[:255]).is_file()):
+    if looks_like_path(text) or (text not in shipped() and _is_there(text)):
         return read_specs(Path(text))
     entries = shipped()
     if text in entries:

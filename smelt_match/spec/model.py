@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from smelt_match.errors import BadInput
 from smelt_match.spec.grammar import parse_layout
-from smelt_match.spec.layout import MAX_LAYERS, Layout, parse_layers
+from smelt_match.spec.layout import MAX_LAYERS, MAX_VISITS, Layout, parse_layers
 from smelt_match.spec.parts import MAX_WIDTH, Extra, LatentAttention, Record, Width
 from smelt_match.units import Printed, parse_fraction
 
@@ -124,6 +124,10 @@ class ModelSpec(Head):
         None, description="needed only by conventions that count the output head or the embedding"
     )
     tie_word_embeddings: bool = Field(False, description="whether the output head shares the embedding's weights")
+    head_vocab_size: Annotated[int, Field(ge=1, le=2**31)] | None = Field(
+        None, description="rows of the output head, where the embedding is padded beyond them"
+    )
+    output_head_bias: bool = Field(False, description="whether the output head has a bias")
     mean_attended_context: Rational | None = Field(
         None,
         description="c, tokens that a token attends to on average; default: one causal document of 4,096",
@@ -160,6 +164,9 @@ class ModelSpec(Head):
     norms_per_block: Annotated[int, Field(ge=0, le=8)] = Field(2, description="norms of width H in each block")
     norm_bias: bool = Field(False, description="whether norms have a bias (LayerNorm)")
     final_norm: bool = Field(True, description="whether a norm stands before the output head")
+    backward_visits: Annotated[int, Field(ge=1, le=MAX_VISITS)] | None = Field(
+        None, description="visits of a looped block that the backward pass goes through, the last ones; default: all"
+    )
     extras: list[Extra] = Field(default_factory=list, description="further weights, each with its price")
     rope_theta: Annotated[float, Field(gt=0)] = Field(10_000.0, description="base of the rotary embedding")
     rms_norm_eps: Annotated[float, Field(gt=0, lt=1)] = Field(1e-6, description="epsilon of the norms")
@@ -191,8 +198,11 @@ class ModelSpec(Head):
                     parse_layers(extra.layers, self.num_layers)
                 except ValueError as error:
                     faults.append(f"extras: {extra.name}: {error}")
-                if extra.executions != 1:
-                    faults.append(f"extras: {extra.name}: a block's parts run at its visits; leave executions out")
+        if self.head_vocab_size is not None:
+            if self.vocab_size is None:
+                faults.append("head_vocab_size is given without vocab_size")
+            if self.tie_word_embeddings and self.head_vocab_size != self.vocab_size:
+                faults.append("a tied output head has the rows of the embedding, so that head_vocab_size cannot differ")
         if self.num_experts < self.experts_per_token:
             faults.append(f"num_experts {self.num_experts} is less than experts_per_token {self.experts_per_token}")
         if self.head_dim % 2:
@@ -212,8 +222,9 @@ class ModelSpec(Head):
         except BadInput as error:
             faults.append(error.message.replace("\n", " | "))
         else:
-            if self.loop_num_attention_heads is not None and self._layout.is_unlooped:
-                faults.append("loop_num_attention_heads is given, but the layout loops nothing")
+            of_loops = ("loop_num_attention_heads", "backward_visits") if self._layout.is_unlooped else ()
+            given = [name for name in of_loops if getattr(self, name) is not None]
+            faults += [f"{name} is given, but the layout loops nothing" for name in given]
         if faults:
             raise ValueError("; ".join(faults))
         return self

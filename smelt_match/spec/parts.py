@@ -38,7 +38,7 @@ class Extra(Record):
         params: Parameters in each of those blocks, or in the model.
         cost: ``matmul`` costs 6 FLOPs for each parameter and execution; ``gain`` costs what norms cost; ``lookup``
             is stored but not executed.
-        executions: Times a token passes them; only where ``layers`` is None, since blocks have visits.
+        executions: Times a token passes them: in all, or at each visit where ``layers`` names blocks.
         formula: How ``params`` comes about.
     """
 

@@ -1,0 +1,182 @@
+"""Speed of our model and of transformers' on the same shapes, side by side in one run, as ratios.
+
+python benchmarks/model.py
+python benchmarks/model.py --rounds 3 --layers 1    # a quick look
+python benchmarks/model.py --json model.json
+
+An unlooped stack of mixture-of-experts layers (8 of 64 experts) against `Qwen3MoeForCausalLM`, with every experts
+implementation that transformers runs here; the fastest of them is what ours is measured against. Both sides compute
+the same function from the same weights, which is checked first, and both compute the balancing loss in the backward
+pass. Rounds take turns, so that a busy machine slows both; the best round of each counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+from smelt_match.model.loop import LoopedTransformer
+from smelt_match.spec.model import ModelSpec
+
+GOAL, AIM = 1.0, 1.5
+IMPLEMENTATIONS = ("grouped_mm", "batched_mm", "eager")
+COEFFICIENT = 0.01
+
+
+def spec_of(args: argparse.Namespace) -> ModelSpec:
+    """Our side."""
+    return ModelSpec(
+        name="bench", hidden_size=args.hidden, num_layers=args.layers, num_experts=64, experts_per_token=8,
+        expert_intermediate_size=args.hidden // 2, num_attention_heads=8, num_key_value_heads=args.kv_heads,
+        head_dim=args.hidden // 8, qk_norm="head", vocab_size=args.vocab,
+    )  # fmt: skip
+
+
+def theirs(spec: ModelSpec, ours: LoopedTransformer, implementation: str) -> Qwen3MoeForCausalLM:
+    """transformers' model with our weights."""
+    config = Qwen3MoeConfig(
+        hidden_size=spec.hidden_size, num_hidden_layers=spec.num_layers, num_experts=spec.num_experts,
+        num_experts_per_tok=spec.experts_per_token, moe_intermediate_size=spec.expert_intermediate_size,
+        num_attention_heads=spec.num_attention_heads, num_key_value_heads=spec.num_key_value_heads,
+        head_dim=spec.head_dim, vocab_size=ours.vocab_size, rms_norm_eps=spec.rms_norm_eps, norm_topk_prob=True,
+        tie_word_embeddings=False, router_aux_loss_coef=COEFFICIENT, max_position_embeddings=4096,
+        rope_parameters={"rope_type": "default", "rope_theta": spec.rope_theta}, attn_implementation="sdpa",
+        experts_implementation=implementation,
+    )  # fmt: skip
+    model = Qwen3MoeForCausalLM(config)
+    names = {
+        "embedding": "model.embed_tokens", "head": "lm_head", "final_norm": "model.norm", "blocks": "model.layers",
+        "attention_norm": "input_layernorm", "feed_forward_norm": "post_attention_layernorm", "query": "q_proj",
+        "key": "k_proj", "value": "v_proj", "output": "o_proj", "query_norm": "q_norm", "key_norm": "k_norm",
+        "attention": "self_attn", "feed_forward": "mlp", "router": "gate", "up": "gate_up_proj", "down": "down_proj",
+    }  # fmt: skip
+    weights = ours.state_dict().items()
+    model.load_state_dict({".".join(names.get(part, part) for part in name.split(".")): w for name, w in weights})
+    return model
+
+
+def loss_of(logits_BSV: Tensor, tokens_BS: Tensor) -> Tensor:
+    """Next-token cross-entropy."""
+    return F.cross_entropy(logits_BSV[:, :-1].flatten(0, 1), tokens_BS[:, 1:].flatten())
+
+
+def our_step(model: LoopedTransformer, tokens_BS: Tensor) -> Tensor:
+    """The loss, balancing included."""
+    out = model(tokens_BS)
+    return loss_of(out.logits_BSV, tokens_BS) + COEFFICIENT * out.aux_loss
+
+
+def their_step(model: Any, tokens_BS: Tensor) -> Tensor:
+    """The loss, balancing included; transformers sums over a token's experts where we take shares."""
+    out = model(tokens_BS, use_cache=False, output_router_logits=True)
+    return loss_of(out.logits, tokens_BS) + COEFFICIENT / model.config.num_experts_per_tok * out.aux_loss
+
+
+class Timer:
+    """Best and median seconds of named steps that take turns."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[tuple[str, str], list[float]] = {}
+
+    def __call__(self, name: str, what: str, step: Callable[[], object]) -> None:
+        start = time.perf_counter()
+        step()
+        self.seconds.setdefault((name, what), []).append(time.perf_counter() - start)
+
+    def best(self, name: str, what: str) -> float:
+        return min(self.seconds[name, what][1:] or self.seconds[name, what])  # the first warms up
+
+    def median(self, name: str, what: str) -> float:
+        return statistics.median(self.seconds[name, what][1:] or self.seconds[name, what])
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Time everything; print a table; return it as data."""
+    torch.manual_seed(0)
+    spec = spec_of(args)
+    ours = LoopedTransformer(spec)
+    sides: dict[str, Any] = {"ours": ours} | {name: theirs(spec, ours, name) for name in args.implementations}
+    tokens = torch.randint(0, ours.vocab_size, (args.rows, args.tokens))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    print(f"date {datetime.date.today()}, python {platform.python_version()}, torch {torch.__version__}, "
+          f"transformers {transformers.__version__}, {cores} cores, {torch.get_num_threads()} threads")  # fmt: skip
+    print(f"{spec.num_layers} layers, H {spec.hidden_size}, I {spec.expert_intermediate_size}, 8 of 64 experts, "
+          f"{spec.num_attention_heads} heads ({spec.num_key_value_heads} KV), V {ours.vocab_size}, "
+          f"{args.tokens} tokens x {args.rows}, float32, {args.rounds} rounds")  # fmt: skip
+
+    with torch.no_grad():
+        reference = ours(tokens).logits_BSV
+        for name in args.implementations:
+            torch.testing.assert_close(sides[name](tokens, use_cache=False).logits, reference, rtol=1e-3, atol=1e-4)
+        expected = our_step(ours, tokens).item()
+    timer = Timer()
+    for _ in range(args.rounds + 1):
+        for name, model in sides.items():
+            step = our_step if name == "ours" else their_step
+            with torch.no_grad():
+                call = (lambda m: m(tokens)) if name == "ours" else (lambda m: m(tokens, use_cache=False))
+                timer(name, "forward", lambda model=model, call=call: call(model))
+
+            def train(model: Any = model, step: Any = step) -> Tensor:
+                model.zero_grad(set_to_none=True)
+                loss = step(model, tokens)
+                loss.backward()
+                assert abs(loss.item() - expected) < 5e-2 * abs(expected)
+                return loss
+
+            timer(name, "forward + backward", train)
+            model.zero_grad(set_to_none=True)
+    rows, result = tokens.numel(), {}
+    print(f"\n{'':20} {'best, tokens/s':>16} {'median':>10}   ours is faster by (best, median)")
+    for what in ("forward", "forward + backward"):
+        for name in sides:
+            best, median = timer.best(name, what), timer.median(name, what)
+            ratios = best / timer.best("ours", what), median / timer.median("ours", what)
+            speeds = f"{rows / best:16,.0f} {rows / median:10,.0f}"
+            print(f"{what:20} {speeds}   {name:12} {ratios[0]:.2f}x {ratios[1]:.2f}x")
+            result[f"{what}, {name}"] = {"tokens_per_second": rows / best, "median_tokens_per_second": rows / median,
+                                         "ratio": ratios[0], "ratio_median": ratios[1]}  # fmt: skip
+    print()
+    for what in ("forward", "forward + backward"):
+        fastest = min(args.implementations, key=lambda name, what=what: timer.best(name, what))
+        ratio = timer.best(fastest, what) / timer.best("ours", what)
+        said = "aim met" if ratio >= AIM else "goal met, aim missed" if ratio >= GOAL else "goal missed"
+        print(f"{what}: {ratio:.2f}x of transformers' fastest ({fastest}); goal {GOAL}x, aim {AIM}x: {said}")
+        result[f"{what}, against fastest"] = {"implementation": fastest, "ratio": ratio}
+    return result
+
+
+def main() -> None:
+    """Read the options and run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--hidden", type=int, default=512)
+    parser.add_argument("--kv-heads", type=int, default=8)
+    parser.add_argument("--vocab", type=int, default=1024)
+    parser.add_argument("--tokens", type=int, default=512)
+    parser.add_argument("--rows", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--implementations", nargs="+", choices=IMPLEMENTATIONS, default=["grouped_mm", "eager"])
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    result = run(args)
+    if args.json:
+        args.json.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Counted = built = executed."""

@@ -1,0 +1,1 @@
+"""The looped mixture-of-experts Transformer in torch, built from a spec."""

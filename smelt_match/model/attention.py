@@ -1,0 +1,107 @@
+"""Grouped-query attention.
+
+Shapes: B rows, S tokens in a row, P tokens attended to, H width, N query heads, G key-value heads, D head size,
+C size of a value head, t tokens of one document.
+Source: GQA, arXiv 2305.13245; query-key norms as in Qwen3 (``head``) and OLMoE (``width``); the output gate as in
+arXiv 2505.06708.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from smelt_match.model.cache import Slot
+from smelt_match.model.norm import RMSNorm
+from smelt_match.model.reach import Reach
+from smelt_match.model.rotary import Rotation
+from smelt_match.spec.model import ModelSpec
+
+
+class Attention(nn.Module):
+    """One attention sublayer, without its norm and residual.
+
+    Args:
+        spec: The model.
+        heads: (n_q, n_kv) of this block.
+    """
+
+    def __init__(self, spec: ModelSpec, heads: tuple[int, int]) -> None:
+        super().__init__()
+        N, G = heads
+        H, D, C = spec.hidden_size, spec.head_dim, spec.value_head_dim or spec.head_dim
+        self.sizes = (N, G, D, C)
+        self.query = nn.Linear(H, N * D, bias=spec.attention_bias)
+        self.key = nn.Linear(H, G * D, bias=spec.attention_bias)
+        self.value = nn.Linear(H, G * C, bias=spec.attention_bias)
+        self.output = nn.Linear(N * C, H, bias=spec.attention_output_bias)
+        self.gate = nn.Linear(H, N * D, bias=False) if spec.attention_gate else None
+        self.qk_norm = spec.qk_norm
+        if spec.qk_norm != "none":
+            widths = (D, D) if spec.qk_norm == "head" else (N * D, G * D)
+            self.query_norm, self.key_norm = (RMSNorm(width, eps=spec.rms_norm_eps) for width in widths)
+
+    def forward(self, x_BSH: Tensor, rotation: Rotation, reach: Reach, slot: Slot | None = None) -> Tensor:
+        """The sublayer's update of normalised states, (B, S, H)."""
+        N, G, D, C = self.sizes
+        query, key = self.query(x_BSH), self.key(x_BSH)
+        if self.qk_norm == "width":
+            query, key = self.query_norm(query), self.key_norm(key)
+        q_BSND, k_BSGD = query.unflatten(-1, (N, D)), key.unflatten(-1, (G, D))
+        v_BSGC = self.value(x_BSH).unflatten(-1, (G, C))
+        if self.qk_norm == "head":
+            q_BSND, k_BSGD = self.query_norm(q_BSND), self.key_norm(k_BSGD)
+        q_BSND, k_BSGD = rotation.turn(q_BSND), rotation.turn(k_BSGD)
+        if slot is not None:
+            k_BSGD, v_BSGC = slot.append(k_BSGD, v_BSGC)
+        y_BSJ = attend(q_BSND, k_BSGD, v_BSGC, reach).flatten(2)
+        if self.gate is not None:
+            y_BSJ = y_BSJ * torch.sigmoid(self.gate(x_BSH))
+        update: Tensor = self.output(y_BSJ)
+        return update
+
+
+def attend(q_BSND: Tensor, k_BPGD: Tensor, v_BPGC: Tensor, reach: Reach) -> Tensor:
+    """softmax(q·k / sqrt(D)) v within reach, as (B, S, N, C). Query head n reads key-value head n // (N/G)."""
+    shared = q_BSND.shape[2] != k_BPGD.shape[2]
+    if reach.lengths is not None:
+        return _by_document(q_BSND, k_BPGD, v_BPGC, reach.lengths, shared)
+    q, k, v = (heads.transpose(1, 2) for heads in (q_BSND, k_BPGD, v_BPGC))
+    if reach.blocks is not None:
+        found: Tensor = _flex()(q, k, v, block_mask=reach.blocks, enable_gqa=shared)
+    else:
+        found = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=reach.mask, is_causal=reach.mask is None, enable_gqa=shared
+        )
+    return found.transpose(1, 2)
+
+
+def _by_document(q_BSND: Tensor, k_BSGD: Tensor, v_BSGC: Tensor, lengths: tuple[int, ...], shared: bool) -> Tensor:
+    """Each document by itself. Tokens are split before heads come first, so that the pieces stay views."""
+    pieces = (heads.flatten(0, 1).split_with_sizes(lengths) for heads in (q_BSND, k_BSGD, v_BSGC))
+    found = []
+    for document in zip(*pieces, strict=True):
+        q, k, v = (heads.transpose(0, 1)[None] for heads in document)
+        y_1NtC = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=shared)
+        found.append(y_1NtC[0].transpose(0, 1))
+    return torch.cat(found).view(*q_BSND.shape[:2], *found[0].shape[1:])
+
+
+@cache
+def _compiled_flex() -> Any:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention)
+
+
+def _flex() -> Any:
+    """FlexAttention: compiled by itself, or plain inside a graph that is being compiled anyway."""
+    if torch.compiler.is_compiling():
+        from torch.nn.attention.flex_attention import flex_attention
+
+        return flex_attention
+    return _compiled_flex()

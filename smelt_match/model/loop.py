@@ -1,0 +1,172 @@
+"""The looped Transformer: blocks stored once, executed in the order of a layout's visits.
+
+Shapes: B rows, S tokens in a row, H width, V vocabulary, E experts.
+Source: arXiv 2609.01343v3, Sec. 3.1 and Eq. 8 and 9.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint as checkpointed
+
+from smelt_match.errors import BadInput
+from smelt_match.model.block import Block
+from smelt_match.model.cache import KVCache, Slot
+from smelt_match.model.feed_forward import Balance, MixtureOfExperts
+from smelt_match.model.initial import initialize
+from smelt_match.model.norm import norm
+from smelt_match.model.reach import Reach, packed, rows
+from smelt_match.model.rotary import Rotation
+from smelt_match.model.router import Router
+from smelt_match.model.support import BALANCES, RESIDUAL_SCALES, check_buildable, check_choice, vocabulary
+from smelt_match.spec.model import ModelSpec
+
+
+class Output(NamedTuple):
+    """What a forward pass returns.
+
+    Attributes:
+        logits_BSV: Scores of the next token.
+        aux_loss: The mean of the load-balancing losses of all visits with experts, without a coefficient: 1 where
+            experts are equally probable (the mean over layers as in MegaBlocks, which OLMoE trained with). 0 without
+            experts, and where a bias balances.
+    """
+
+    logits_BSV: Tensor
+    aux_loss: Tensor
+
+
+class LoopedTransformer(nn.Module):
+    """A decoder-only mixture-of-experts Transformer with any layout; an unlooped model is the layout ``none``.
+
+    Under ``torch.device("meta")`` it takes no memory; `initialize` sets the weights once it has some.
+
+    Args:
+        spec: The model.
+        vocab_size: V, where the spec does not state it.
+        balance: ``loss``: the balancing loss is returned, for the caller to weigh. ``bias``: no loss; a bias in each
+            router's selection, moved by `update_router_bias`.
+        checkpoint: Whether to compute each visit again in the backward pass instead of keeping its activations.
+        residual_scale: ``1/r`` scales each update of a block with r visits by 1/r; ``1`` does not.
+
+    Raises:
+        BadInput: The spec has parts that cannot be built yet (each is named), or states no vocabulary.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        vocab_size: int | None = None,
+        balance: str = "loss",
+        checkpoint: bool = False,
+        residual_scale: str = "1/r",
+    ) -> None:
+        super().__init__()
+        check_choice("balance", balance, BALANCES)
+        check_choice("residual_scale", residual_scale, RESIDUAL_SCALES)
+        check_buildable(spec)
+        self.spec, self.vocab_size, self.balance = spec, vocabulary(spec, vocab_size), balance
+        self.checkpoint = checkpoint
+        self.visits = spec.visits.visits
+        self.embedding = nn.Embedding(self.vocab_size, spec.hidden_size)
+        self.blocks = nn.ModuleList(Block(spec, index, balance, residual_scale) for index in range(spec.num_layers))
+        self.final_norm = norm(spec.hidden_size, spec.rms_norm_eps, spec.norm_bias) if spec.final_norm else None
+        self.head = None if spec.tie_word_embeddings else nn.Linear(spec.hidden_size, self.vocab_size, bias=False)
+        initialize(self)
+
+    def forward(
+        self,
+        tokens_BS: Tensor,
+        segment_ids_BS: Tensor | None = None,
+        cache: KVCache | None = None,
+        last_only: bool = False,
+    ) -> Output:
+        """Predict the next token at each position.
+
+        Args:
+            tokens_BS: Token ids, int64.
+            segment_ids_BS: The document of each token in a packed row, as runs of equal integers; None for one
+                document a row. Attention stays within documents, and positions restart.
+            cache: Keys and values of earlier tokens, to be extended by these; only without gradients.
+            last_only: Whether to score the last position only, as (B, 1, V).
+        """
+        if tokens_BS.dim() != 2:
+            raise BadInput(f"tokens: shape (rows, tokens) is wanted, found {tuple(tokens_BS.shape)}")
+        reach = self._reach(tokens_BS, segment_ids_BS, cache)
+        rotation = Rotation(reach.positions, self.spec.head_dim, self.spec.rope_theta)
+        x_BSH, losses = self.embedding(tokens_BS), []
+        for visit, index in enumerate(self.visits):
+            x_BSH, balance = self._visit(index, x_BSH, rotation, reach, None if cache is None else cache.slots[visit])
+            if balance is not None:
+                losses.append(balance.loss)
+                if self.balance == "bias" and self.training and cache is None:
+                    self._router(index).count(balance.load_E)
+        aux_loss = torch.stack(losses).mean() if losses else torch.zeros((), device=x_BSH.device)
+        return Output(self._logits(x_BSH[:, -1:] if last_only else x_BSH), aux_loss)
+
+    def block(self, index: int) -> Block:
+        """One of the stored blocks, from 0."""
+        found = self.blocks[index]
+        assert isinstance(found, Block)
+        return found
+
+    def _router(self, index: int) -> Router:
+        experts = self.block(index).feed_forward
+        assert isinstance(experts, MixtureOfExperts)
+        return experts.router
+
+    def _reach(self, tokens_BS: Tensor, segment_ids_BS: Tensor | None, cache: KVCache | None) -> Reach:
+        B, S = tokens_BS.shape
+        if cache is not None:
+            if segment_ids_BS is not None:
+                raise BadInput("segment_ids: a cache decodes whole rows; packed documents have no next token")
+            if torch.is_grad_enabled():
+                raise BadInput("a cache serves decoding, which has no gradients", "call under torch.no_grad()")
+            if len(cache) != len(self.visits):
+                raise BadInput(f"the cache has {len(cache)} slots, the model {len(self.visits)} visits")
+            cache.check(B, S)
+        if segment_ids_BS is None:
+            return rows(S, 0 if cache is None else cache.tokens, tokens_BS.device)
+        if segment_ids_BS.shape != tokens_BS.shape:
+            shapes = tuple(segment_ids_BS.shape), tuple(tokens_BS.shape)
+            raise BadInput("segment_ids: shape {} is not that of the tokens, {}".format(*shapes))
+        return packed(segment_ids_BS)
+
+    def _visit(
+        self, index: int, x_BSH: Tensor, rotation: Rotation, reach: Reach, slot: Slot | None
+    ) -> tuple[Tensor, Balance | None]:
+        block = self.blocks[index]
+        if self.checkpoint and torch.is_grad_enabled():
+            # Nothing in a block is random, so that the state of the generator need not be kept for its second run.
+            found = checkpointed(block, x_BSH, rotation, reach, use_reentrant=False, preserve_rng_state=False)
+        else:
+            found = block(x_BSH, rotation, reach, slot)
+        return found  # type: ignore[no-any-return]
+
+    def _logits(self, x_BSH: Tensor) -> Tensor:
+        if self.final_norm is not None:
+            x_BSH = self.final_norm(x_BSH)
+        return F.linear(x_BSH, self.embedding.weight if self.head is None else self.head.weight)
+
+    def update_router_bias(self, rate: float = 1e-3) -> None:
+        """Move every router's selection bias by the sign of its load error since the last call.
+
+        Call it after each optimizer step. A block that is visited several times has one bias, for the load of all its
+        visits. Rate: 0.001 as in DeepSeek-V3 (arXiv 2412.19437, Sec. 4.2). Ranks of a parallel run must add up
+        ``load_E`` of their routers before.
+        """
+        if self.balance != "bias":
+            raise BadInput(f"update_router_bias: the model was built with balance={self.balance!r}", "use 'bias'")
+        for index in range(self.spec.num_layers):
+            if index not in self.spec.dense:
+                self._router(index).update_bias(rate)
+
+    def new_cache(self, batch_size: int, max_tokens: int, policy: str = "visit") -> KVCache:
+        """An empty KV cache with one slot for each visit, on the model's device and in its dtype."""
+        heads = [self.block(index).attention.sizes[1:] for index in self.visits]
+        weight = self.embedding.weight
+        return KVCache(heads, batch_size, max_tokens, weight.device, weight.dtype, policy)

@@ -1,0 +1,69 @@
+"""Which specs can be built. A spec that states more than the model implements is refused, field by field.
+
+What is refused is found by exclusion: every field of a spec is either built, or free of meaning for a model, or must
+stand at its default. A field that is added to specs later is therefore refused until it is built.
+"""
+
+from __future__ import annotations
+
+from smelt_match.errors import BadInput, close_names
+from smelt_match.spec.model import ModelSpec
+
+BALANCES = ("loss", "bias")
+RESIDUAL_SCALES = ("1/r", "1")
+
+_BUILT = frozenset({
+    "hidden_size", "num_layers", "num_experts", "experts_per_token", "expert_intermediate_size", "num_attention_heads",
+    "num_key_value_heads", "head_dim", "layout", "loop_num_attention_heads", "loop_num_key_value_heads", "vocab_size",
+    "tie_word_embeddings", "dense_layers", "dense_intermediate_size", "shared_expert_intermediate_size",
+    "shared_expert_gate", "gated_mlp", "mlp_bias", "router_bias", "value_head_dim", "attention_bias",
+    "attention_output_bias", "attention_gate", "qk_norm", "norm_bias", "final_norm", "rope_theta", "rms_norm_eps",
+    "normalize_topk",
+})  # fmt: skip
+_ABOUT = frozenset({"name", "source", "notes", "matches", "expected", "control", "mean_attended_context"})
+
+
+def check_buildable(spec: ModelSpec) -> None:
+    """Refuse a spec that the model would not follow to the letter.
+
+    Raises:
+        BadInput: One line for each part that cannot be built yet.
+    """
+    faults = []
+    for name, field in type(spec).model_fields.items():
+        value = getattr(spec, name)
+        if name in _BUILT | _ABOUT or value == field.get_default(call_default_factory=True):
+            continue
+        if name == "extras":
+            faults += [f"extras: {extra.name!r} cannot be built yet" for extra in spec.extras]
+        else:
+            faults.append(f"{name}: {_shown(value)} cannot be built yet")
+    if spec.attention_gate and spec.value_head_dim not in (None, spec.head_dim):
+        faults.append("attention_gate: beside a value_head_dim of its own it cannot be built yet")
+    if spec.mlp_bias and spec.shared_expert_intermediate_size:
+        faults.append("mlp_bias: shared experts with biases cannot be built yet")
+    if faults:
+        hint = "counting and matching work without a model; only building and training need every part"
+        raise BadInput("\n".join(f"{spec.name}: {fault}" for fault in faults), hint)
+
+
+def _shown(value: object) -> str:
+    return " ".join(str(value).split())[:80]
+
+
+def vocabulary(spec: ModelSpec, vocab_size: int | None) -> int:
+    """V, from the spec or from the caller; both may state it if they agree."""
+    if vocab_size is None and spec.vocab_size is None:
+        raise BadInput(f"{spec.name}: vocab_size is not stated", "give vocab_size, or write it into the spec")
+    if vocab_size is not None and spec.vocab_size not in (None, vocab_size):
+        raise BadInput(f"{spec.name}: vocab_size {vocab_size:,} is given, but the spec states {spec.vocab_size:,}")
+    found = vocab_size or spec.vocab_size or 0
+    if found < 1:
+        raise BadInput(f"{spec.name}: vocab_size {found} must be at least 1")
+    return found
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuse a value that is none of ``choices``."""
+    if value not in choices:
+        raise BadInput(f"{name}: {value!r} is not one of {', '.join(choices)}", close_names(str(value), choices))
