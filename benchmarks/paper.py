@@ -1,6 +1,6 @@
 """Print the paper's Appendix A beside our counts, as the README shows it.
 
-    python benchmarks/paper.py
+python benchmarks/paper.py
 """
 
 from __future__ import annotations

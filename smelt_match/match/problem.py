@@ -73,11 +73,11 @@ class Question:
     tolerance: Tolerance | None = None
 
     def __post_init__(self) -> None:
-        if not {"flops", "params"} & set(self.match) or not set(self.match) <= set(BUDGETS):
-            raise BadInput(
-                f"--match {','.join(self.match)}: at least flops or params must be matched",
-                "budgets are flops, params and kv",
-            )
+        known, given = set(BUDGETS), ",".join(self.match)[:60]
+        if not set(self.match) <= known or len(set(self.match)) < len(self.match):
+            raise BadInput(f"--match {given!r}: budgets are flops, params and kv, each once")
+        if not {"flops", "params"} & set(self.match):
+            raise BadInput(f"--match {given!r}: at least flops or params must be matched")
 
     @property
     def is_identity(self) -> bool:

@@ -52,10 +52,19 @@ def read_specs(path: Path) -> list[Entry]:
 
 def _family(document: Document) -> list[Entry]:
     family = validate(FamilyFile, document)
-    entries, faults, seen, hint = [], [], set(), ""
+    known = {*ModelSpec.model_fields, *PublishedRow.model_fields}
+    unknown = [name for name in family.defaults if name not in known]
+    faults = [f"{document.place(('defaults', name))}: unknown key" for name in unknown]
+    hint = close_names(unknown[0], known) if unknown else ""
+    defaults = {name: value for name, value in family.defaults.items() if name in known}
+    if not family.models:
+        faults.append(f"{document.place(('models',))}: a family has at least one model")
+    entries, seen = [], set()
     for index, model in enumerate(family.models):
+        for name in defaults.keys() - model.keys():
+            document.lines["models", index, name] = document.lines["defaults", name]
         try:
-            spec = _one(document, ("models", index), _with_defaults(family.defaults, model))
+            spec = _one(document, ("models", index), _with_defaults(defaults, model))
             if spec.name in seen:
                 place = document.place(("models", index, "name"))
                 raise BadInput(f"{place}: {spec.name!r} names two models")

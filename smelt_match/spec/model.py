@@ -15,6 +15,7 @@ from smelt_match.units import Printed, parse_fraction
 
 MAX_WIDTH = 2**24
 MAX_COUNT = 2**20
+MAX_CONTEXT = 10**12
 
 
 class Record(BaseModel):
@@ -40,8 +41,8 @@ def _rational(value: Any) -> str:
         number = parse_fraction(str(value), "mean_attended_context")
     except BadInput as error:
         raise ValueError(error.message) from None
-    if not 1 <= number <= 2**40:
-        raise ValueError(f"a causal token attends to at least itself: 1 to 2^40 tokens, found {value!r}")
+    if not 1 <= number <= MAX_CONTEXT:
+        raise ValueError(f"a causal token attends to at least itself: 1 to {MAX_CONTEXT:,} tokens, found {value!r}")
     return str(value)
 
 
@@ -156,12 +157,12 @@ class ModelSpec(Head):
         try:
             self._layout = parse_layout(self.layout, self.num_layers)
         except BadInput as error:
-            faults.append(error.message.replace("\n", " | "))
+            faults.append(error.message)
         else:
             if self.loop_num_attention_heads is not None and self._layout.is_unlooped:
                 faults.append("loop_num_attention_heads is given, but the layout loops nothing")
         if faults:
-            raise ValueError("; ".join(faults))
+            raise ValueError("\n".join(faults))
         return self
 
     @property
