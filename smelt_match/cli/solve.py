@@ -254,8 +254,12 @@ def _rendered(results: list[Matched], shown: Any, front: bool) -> str:
         text = render(chosen, rows, shown, note)
         notes = [f"{r.baseline.spec.name}: {p.reason}" for r in results for p in r.answer.policies if p.reason]
         return text + ("\n" + "\n".join(notes) + "\n" if notes and shown == "table" else "")
-    title = f"{question.baseline.name}, {question.layout}: {question.layout.canonical}\n\n"
+    title = f"{question.baseline.name}, {question.layout}: {_short(question.layout.canonical)}\n\n"
     return title + render(chosen, rows, shown) + "\n" + "\n".join(explain(results[0])) + "\n"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 160 else f"{text[:150]} … ({len(text):,} characters; all in JSON)"
 
 
 def _verdict(results: list[Matched]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -22,6 +23,7 @@ from smelt_match.spec.model import ModelSpec
 Policy = Literal["uniform", "split"]
 Heads = Literal["kept", "q-width", "free", "free-kv"]
 BUDGETS = ("flops", "params", "kv")
+MAX_GEOMETRIES = 2_000_000
 POINT_AXES = (
     "hidden_size",
     "num_experts",
@@ -198,6 +200,12 @@ class Problem:
     @cached_property
     def geometries(self) -> list[tuple[int, int, int]]:
         """Every (d, n_q, n_kv) of the grid with n_kv dividing n_q."""
+        sizes = [len(self.axes[name]) for name in ("head_dim", "num_key_value_heads", "num_attention_heads")]
+        if math.prod(sizes) > MAX_GEOMETRIES:
+            raise BadInput(
+                f"grid {self.question.grid.name!r}: more than {MAX_GEOMETRIES:,} head geometries",
+                "raise the step of head_dim or of the head counts",
+            )
         found = [
             (d, n_q, n_kv)
             for d in self.axes["head_dim"]

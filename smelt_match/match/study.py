@@ -385,8 +385,19 @@ def _storage_errors(storage: str | None) -> Iterator[None]:
     except Exception as error:  # storages raise kinds of their drivers
         if storage is None:
             raise
+        if _interrupted(error):
+            raise KeyboardInterrupt from None
         first = (str(error).splitlines() or [""])[0]
         raise BadInput(f"{storage}: cannot use this study: {type(error).__name__}: {first}") from None
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether an error came about while an interrupt was being handled, which a library may hide behind its own."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _recomputed(space: Space, trial: optuna.trial.FrozenTrial) -> bool:

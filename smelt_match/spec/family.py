@@ -13,6 +13,7 @@ from pydantic import Field
 from smelt_match.errors import BadInput, close_names
 from smelt_match.files import read_text
 from smelt_match.resources import data_files
+from smelt_match.spec.grammar import parse_layout
 from smelt_match.spec.model import Head, ModelSpec, PublishedRow, Record
 from smelt_match.spec.yaml import Document, load, validate
 
@@ -138,15 +139,19 @@ def countable(entry: Entry) -> ModelSpec:
     )
 
 
-def published_match(baseline: str, visits: tuple[int, ...]) -> Head | None:
-    """The shipped row that was published as a match of ``baseline`` under these visits, if there is one."""
+def published_match(baseline: ModelSpec, visits: tuple[int, ...]) -> Head | None:
+    """The shipped row that was published as a match of a shipped baseline under these visits, if there is one.
+
+    A model of the user's that merely has the name of a shipped one has no published row.
+    """
+    own = shipped().get(baseline.name)
+    if own is None or not isinstance(own.spec, ModelSpec) or own.spec.config() != baseline.config():
+        return None
     for entry in shipped().values():
         spec = entry.spec
-        if spec.matches != baseline:
+        if spec.matches != baseline.name:
             continue
         if isinstance(spec, PublishedRow):
-            from smelt_match.spec.grammar import parse_layout
-
             layout = parse_layout(spec.layout, spec.num_layers)
         else:
             assert isinstance(spec, ModelSpec)

@@ -132,7 +132,7 @@ class ModelSpec(Head):
     )
     control: str | None = Field(
         None,
-        description="the fully active control of Eq. 1, by name; default: this model with E = k, unlooped",
+        description="the fully active control of Eq. 1, a shipped spec; default: this model with E = k, unlooped",
     )
 
     _layout: Layout = PrivateAttr()
