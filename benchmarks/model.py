@@ -64,8 +64,11 @@ def theirs(spec: ModelSpec, ours: LoopedTransformer, implementation: str) -> Qwe
         "key": "k_proj", "value": "v_proj", "output": "o_proj", "query_norm": "q_norm", "key_norm": "k_norm",
         "attention": "self_attn", "feed_forward": "mlp", "router": "gate", "up": "gate_up_proj", "down": "down_proj",
     }  # fmt: skip
-    weights = ours.state_dict().items()
-    model.load_state_dict({".".join(names.get(part, part) for part in name.split(".")): w for name, w in weights})
+    weights = {}
+    for name, tensor in ours.state_dict().items():
+        stored = tensor.transpose(1, 2) if ".experts." in name else tensor
+        weights[".".join(names.get(part, part) for part in name.split("."))] = stored
+    model.load_state_dict(weights)
     return model
 
 

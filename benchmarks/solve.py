@@ -267,7 +267,10 @@ def measure(trials: int, repeats: int, limit: float) -> tuple[list[Row], list[Go
     ours = Row("exact search and certificate", seconds, value, f"yes, {ties:,} ties")
     seconds, found = best_of(repeats, lambda: pure_minimax(Problem(asked, "uniform")))
     assert found == (value, ties)
-    rows = [ours, Row("exact search: minimax and ties alone", seconds, value, f"yes, {ties:,} ties")]
+    first, only = best_of(repeats, lambda: pure_minimax(Problem(asked, "uniform"), count_ties=False))
+    assert only == (value, None)
+    ours_one = Row("exact search: one optimum", first, value, "yes")
+    rows = [ours, Row("exact search: minimax and ties alone", seconds, value, f"yes, {ties:,} ties"), ours_one]
 
     runs = [cp_sat(problem, value, limit, seed) for seed in range(1, repeats + 1)]
     one = min((row for row, _ in runs), key=lambda row: row.seconds)
@@ -287,12 +290,12 @@ def measure(trials: int, repeats: int, limit: float) -> tuple[list[Row], list[Go
         Row("smelt-match --help", shown),
     ]
 
-    to_one, to_ties, to_tpe = (row.seconds / ours.seconds for row in (one, all_ties, tpe))
+    to_one, to_ties, to_tpe = one.seconds / ours_one.seconds, all_ties.seconds / seconds, tpe.seconds / ours.seconds
     never_worse = all(row.worst is None or value <= row.worst for row in others)
     goals = [
-        Goal("at least 3x faster than CP-SAT (one optimum)", f"{to_one:.2f}x", to_one >= 3),
-        Goal("at least 3x faster than CP-SAT (all ties)", f"{to_ties:.0f}x", to_ties >= 3),
-        Goal("at least 50x faster than TPE", f"{to_tpe:.0f}x", to_tpe >= 50),
+        Goal("at least 3x faster than CP-SAT (one optimum, proved, each)", f"{to_one:.2f}x", to_one >= 3),
+        Goal("at least 3x faster than CP-SAT (every tie counted, each)", f"{to_ties:.0f}x", to_ties >= 3),
+        Goal("certificate at least 50x faster than TPE", f"{to_tpe:.0f}x", to_tpe >= 50),
         Goal("never a worse answer", "none better than ours" if never_worse else "one is better", never_worse),
         Goal("sixteen cells in less than 2 s", f"{cells:.2f} s", cells < 2),
         Goal("--help in less than 0.4 s", f"{shown:.2f} s", shown < 0.4),

@@ -15,6 +15,7 @@ from smelt_match.units import short_fraction
 
 DEFAULT_TOKENS = 4096
 MAX_TOKENS = 10**12
+POSSIBLE = f"1 to {MAX_TOKENS:,} are possible"
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,14 @@ class Context:
     def given(cls, mean: Fraction, origin: str) -> Context:
         """A context known only by its mean."""
         if not 1 <= mean <= MAX_TOKENS:
-            raise BadInput(f"a mean attended context of {short_fraction(mean)}; a token attends at least to itself")
+            raise BadInput(f"a mean attended context of {short_fraction(mean)} tokens; {POSSIBLE}")
         return cls(mean, mean, None, origin)
 
     @classmethod
     def documents(cls, lengths: Iterable[int], window: int | None, origin: str) -> Context:
         """Causal documents of these lengths: c = Σ ℓ(ℓ+1)/2 / Σ ℓ, or Σ Σ min(i, W) / Σ ℓ with a window."""
         if window is not None and not 1 <= window <= MAX_TOKENS:
-            raise BadInput(f"a window of {window} tokens; at least 1 is needed")
+            raise BadInput(f"a window of {window} tokens; {POSSIBLE}")
         tally = tuple(sorted(Counter(lengths).items()))
         tokens = sum(length * times for length, times in tally)
         if tokens == 0:
@@ -74,7 +75,7 @@ class Context:
     def causal(cls, tokens: int, window: int | None = None) -> Context:
         """One causal document of ``tokens`` tokens: c = (N+1)/2."""
         if not 1 <= tokens <= MAX_TOKENS:
-            raise BadInput(f"a context of {tokens} tokens; at least 1 is needed")
+            raise BadInput(f"a context of {tokens} tokens; {POSSIBLE}")
         return cls.documents([tokens], window, f"one causal document of {tokens:,} tokens")
 
     @property

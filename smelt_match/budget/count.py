@@ -9,6 +9,7 @@ from smelt_match.budget.context import DEFAULT_TOKENS, Context
 from smelt_match.budget.conventions import Convention
 from smelt_match.budget.deviation import sparsity
 from smelt_match.budget.ledger import Budget, Ledger, ledger
+from smelt_match.errors import BadInput, close_names
 from smelt_match.spec.family import countable, shipped
 from smelt_match.spec.model import ModelSpec
 
@@ -24,8 +25,14 @@ def context_of(spec: ModelSpec, override: Context | None = None) -> Context:
 
 def control_of(spec: ModelSpec) -> ModelSpec:
     """The fully active control of Eq. 1: the one the spec names, or the spec itself with E = k, unlooped."""
-    entry = shipped().get(spec.control) if spec.control else None
-    if entry is not None:
+    if spec.control == spec.name:
+        return spec
+    if spec.control is not None:
+        entry = shipped().get(spec.control)
+        if entry is None:
+            raise BadInput(
+                f"{spec.name}: control {spec.control!r} is not a shipped spec", close_names(spec.control, shipped())
+            )
         return countable(entry)
     own = {"name", "source", "notes", "matches", "expected", "control", "layout", "backward_visits"}
     loop = {"loop_num_attention_heads", "loop_num_key_value_heads"}

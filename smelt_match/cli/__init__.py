@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
-from typing import Annotated, NoReturn
+from contextlib import suppress
+from functools import cache
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -55,40 +58,75 @@ def main(args: list[str] | None = None) -> NoReturn:
     sys.exit(run(args))
 
 
+@cache
+def _command() -> Any:
+    """The command that typer builds from the functions, built once for each process."""
+    return typer.main.get_command(app)
+
+
 def run(args: list[str] | None = None) -> int:
     """Run the program and return its exit code."""
     from typer.exceptions import TyperException
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a sign shows its escape
+            stream.reconfigure(errors="backslashreplace")
     try:
-        result = app(args, prog_name="smelt-match", standalone_mode=False)
-        sys.stdout.flush()
+        result = _command()(args, prog_name="smelt-match", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        if result == 130:  # the parser turns Ctrl-C into this code and says nothing
+            typer.echo("interrupted", err=True)
         return result if isinstance(result, int) else 0
     except SmeltMatchError as error:
         return _told(error, error.message, error.hint, error.exit_code)
     except TyperException as error:
-        written = getattr(error, "format_message", None)
-        return _told(
-            error, written() if written else str(error), "smelt-match --help, or smelt-match COMMAND --help", 2
-        )
+        return _misused(error)
     except (KeyboardInterrupt, typer.Abort):
         typer.echo("interrupted", err=True)
         return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (BrokenPipeError, SystemExit) as error:  # the parser turns a reader that went away into an exit
+        if not isinstance(error.__context__ if isinstance(error, SystemExit) else error, BrokenPipeError):
+            raise
+        _drop_output()
         return 0
+    except OSError as error:
+        _drop_output()
+        return _told(error, f"{error.filename or 'standard output'}: {error.strerror or error}", "", 2)
     except MemoryError as error:
         return _told(error, "out of memory", "use a coarser grid, or pin a dimension with --fix", 2)
     except Exception as error:
         return _told(error, f"{type(error).__name__}: {error}", "this is a bug of smelt-match; --debug shows where", 70)
 
 
-def _told(error: BaseException, message: str, hint: str, code: int) -> int:
-    if _debug:
-        import traceback
+def _drop_output() -> None:
+    """Throw away what could not be written, so that the interpreter does not try again when it ends."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
-        traceback.print_exception(error)
-    for line in message.splitlines() or [""]:
-        typer.echo(line if line.startswith(" ") else f"error: {line}", err=True)
-    if hint:
-        typer.echo(f"hint: {hint}", err=True)
+
+def _misused(error: Any) -> int:
+    """A command line that cannot be understood: what the parser says, and the value that it leaves out."""
+    from smelt_match.spec.yaml import describe
+
+    message = error.format_message()
+    if message.startswith("Usage:"):  # no command was given
+        typer.echo(message, err=True)
+        return 2
+    faults = getattr(error.__cause__, "errors", None)
+    if faults is not None:
+        message = f"{message}, found {describe(faults()[0]['input'])}"
+    return _told(error, message, "smelt-match --help, or smelt-match COMMAND --help", 2)
+
+
+def _told(error: BaseException, message: str, hint: str, code: int) -> int:
+    with suppress(OSError, ValueError):  # nobody can be told when stderr is full or closed
+        if _debug:
+            import traceback
+
+            traceback.print_exception(error)
+        for line in message.split("\n"):
+            typer.echo(line if line.startswith(" ") else f"error: {line}", err=True)
+        if hint:
+            typer.echo(f"hint: {hint}", err=True)
     return code

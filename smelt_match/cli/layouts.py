@@ -13,7 +13,7 @@ EXAMPLES = """Examples:
 
   smelt-match layouts --baseline 200m_s95
 
-  smelt-match layouts --baseline 200m_s95 --max-count 4 --depths 10-14 --free-kv-heads"""
+  smelt-match layouts -b 200m_s95 --depths 10-14 --free-kv-heads"""
 
 
 def layouts(
@@ -55,8 +55,8 @@ def layouts(
     question = Question(
         baseline=spec if has_experts else as_experts(spec, 1)[0],  # floors depend on heads alone
         layout=spec.visits, convention=convention("paper"), context=context_of(spec),
-        grid=find_grid(grid or entries[0].grid or "bf16"), heads="free-kv" if free_kv_heads else "kept",
-        one_sided=one_sided,
+        grid=find_grid(grid if grid is not None else entries[0].grid or "bf16"),
+        heads="free-kv" if free_kv_heads else "kept", one_sided=one_sided,
     )  # fmt: skip
     rows = layout_floors(question, _depths(depths, spec.num_layers), max_count)
     table = [layout_row(row) for row in rows]
@@ -84,7 +84,7 @@ def _depths(text: str | None, default: int) -> range:
     if text is None:
         return range(default, default + 1)
     first, _, last = text.partition("-")
-    if not (first.isdigit() and (last.isdigit() or not last)) or len(text) > 12:
+    if not text.isascii() or not (first.isdigit() and (last.isdigit() or not last)) or len(text) > 12:
         raise BadInput(f"--depths {text[:40]!r}: write 12 or 10-14")
     low, high = int(first), int(last or first)
     if not 1 <= low <= high <= 512 or high - low > 64:

@@ -111,6 +111,8 @@ def emit(text: str, output: Path | None, force: bool) -> None:
     from smelt_match.files import write_atomic
 
     if output is None:
+        if sys.stdout is None:
+            raise BadInput("the result cannot be shown: standard output is closed", "write it to a file with -o PATH")
         sys.stdout.write(text)
     else:
         write_atomic(output, text, force)

@@ -21,17 +21,17 @@ EXAMPLES = """Examples:
 
   smelt-match solve --baseline 200m_s95 --loop mid50x2
 
-  smelt-match solve --baseline 200m_s95 --loop "full x2" --free-kv-heads --top 3
+  smelt-match solve -b 200m_s95 -l "full x2" --free-kv-heads --top 3
 
   smelt-match solve --baseline smelt --loop mid50x2 --format md
 
-  smelt-match solve --baseline 200m_s95 --loop mid50x2 --tolerance 1% --grid head4
+  smelt-match solve -b 200m_s95 -l mid50x2 --tolerance 1% --grid head4
 
   smelt-match solve --baseline nano_s85 --loop none --depth 9 --no-study
 
-  smelt-match solve --baseline Mixtral-8x7B-v0.1/config.json --loop mid50x2
+  smelt-match solve -b Mixtral-8x7B-v0.1/config.json -l mid50x2
 
-  smelt-match solve --baseline Llama-3.1-8B --loop mid50x2 --experts-per-token 8"""
+  smelt-match solve -b Llama-3.1-8B -l mid50x2 --experts-per-token 8"""
 
 SHORT = {"H": "hidden_size", "E": "num_experts", "I": "expert_intermediate_size", "d": "head_dim",
          "n_q": "num_attention_heads", "n_kv": "num_key_value_heads"}  # fmt: skip
@@ -128,7 +128,7 @@ def solve(
         raise BadInput(f"--study {study}: " + ("excludes --no-study" if no_study else "one study holds one baseline"))
     heads = _heads(keep, free_heads, free_kv_heads)
     budgets = tuple(part.strip() for part in match.split(","))
-    pinned = dict(_pinned(text) for text in fix or [])
+    pinned = _all_pinned(fix or [])
     limits = _tolerance(tolerance) if tolerance is not None else None
     override = options.context_option(mean_context, context, lengths, window)
     questions = []
@@ -177,15 +177,25 @@ def _heads(keep: str, free_heads: bool, free_kv_heads: bool) -> Heads:
     return "kept" if keep == "heads" else "q-width"
 
 
+def _all_pinned(texts: list[str]) -> dict[str, int]:
+    pinned: dict[str, int] = {}
+    for name, value in map(_pinned, texts):
+        if pinned.setdefault(name, value) != value:
+            raise BadInput(f"--fix {name} is given twice: {pinned[name]} and {value}")
+    return pinned
+
+
 def _pinned(text: str) -> tuple[str, int]:
+    from smelt_match.spec.model import MAX_COUNT
     from smelt_match.spec.parts import MAX_WIDTH
 
     name, _, value = (part.strip() for part in text.partition("="))
     name = SHORT.get(name, name)
     if name not in SHORT.values():
         raise BadInput(f"--fix {text[:60]!r}: unknown dimension {name[:40]!r}", close_names(name[:40], SHORT.values()))
-    if not value.isascii() or not value.isdigit() or len(value) > 9 or not 1 <= int(value) <= MAX_WIDTH:
-        raise BadInput(f"--fix {text[:60]!r}: a whole number from 1 to {MAX_WIDTH:,} is wanted")
+    most = MAX_WIDTH if name in ("hidden_size", "expert_intermediate_size", "head_dim") else MAX_COUNT
+    if not value.isascii() or not value.isdigit() or len(value) > 9 or not 1 <= int(value) <= most:
+        raise BadInput(f"--fix {text[:60]!r}: a whole number from 1 to {most:,} is wanted")
     if name == "head_dim" and int(value) % 2:
         raise BadInput(f"--fix {text}: head_dim must be even; rotary embeddings turn pairs")
     return name, int(value)
@@ -200,9 +210,10 @@ def _tolerance(text: str) -> Tolerance:
     values = [parse_fraction(part, "--tolerance") for part in parts]
     for value, part in zip(values, parts, strict=True):
         if not 0 <= value < 1:
+            bare = part.strip()
             raise BadInput(
-                f"--tolerance {part.strip()!r} is {float(value):.0%} of the baseline",
-                f"write {part.strip()}% for per cent",
+                f"--tolerance {bare!r}: at least 0 and less than 100% of the baseline",
+                f"write {bare}% for per cent" if value >= 1 and not bare.endswith("%") else "",
             )
     return Tolerance(*(values * 3 if len(values) == 1 else values))
 
@@ -230,7 +241,7 @@ def _question(
     if depth is not None and not 1 <= depth <= MAX_LAYERS:
         raise BadInput(f"--depth {depth}: between 1 and {MAX_LAYERS:,} layers are possible")
     layout = parse_layout(loop, depth if depth is not None else spec.num_layers)
-    chosen = find_grid(grid or entry.grid or "bf16")
+    chosen = find_grid(grid if grid is not None else entry.grid or "bf16")
     return Question(
         baseline=spec, layout=layout, context=context_of(spec, override), grid=chosen, reading=reading, **asked
     )
@@ -277,8 +288,12 @@ def _rendered(results: list[Matched], shown: Any, front: bool) -> str:
         text = render(chosen, rows, shown, note)
         notes = [f"{r.baseline.spec.name}: {p.reason}" for r in results for p in r.answer.policies if p.reason]
         return text + ("\n" + "\n".join(notes) + "\n" if notes and shown == "table" else "")
-    title = f"{question.baseline.name}, {question.layout}: {question.layout.canonical}\n\n"
+    title = f"{question.baseline.name}, {question.layout}: {_short(question.layout.canonical)}\n\n"
     return title + render(chosen, rows, shown) + "\n" + "\n".join(explain(results[0])) + "\n"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 160 else f"{text[:150]} … ({len(text):,} characters; all in JSON)"
 
 
 def _verdict(results: list[Matched]) -> int:
@@ -292,7 +307,8 @@ def _verdict(results: list[Matched]) -> int:
         lines += [f"{name}: {policy.reason}" for policy in result.answer.policies]
     if len(unmatched) > 1:
         raise AnswerIsNo("\n".join(lines), "solve one of them alone to see the ways out")
-    raise AnswerIsNo("\n".join(lines), "\n  ".join(["ways out:", *_ways_out(unmatched[0])]))
+    ways = _ways_out(unmatched[0]) or ["none found: no finer head sizes, other heads or near layouts give a match"]
+    raise AnswerIsNo("\n".join(lines), "\n  ".join(["ways out:", *ways]))
 
 
 def _ways_out(result: Matched) -> list[str]:

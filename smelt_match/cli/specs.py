@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -86,7 +86,7 @@ def _show(entry: Entry) -> list[str]:
     from smelt_match.spec.model import ModelSpec
 
     spec = entry.spec
-    for name, value in spec.model_dump(exclude={"expected"}, exclude_none=True).items():
+    for name, value in _stated(spec).items():
         if value != "":
             typer.echo(f"{name}: {value}")
     if not isinstance(spec, ModelSpec):
@@ -98,6 +98,12 @@ def _show(entry: Entry) -> list[str]:
     typer.echo("\n" + render(columns.LEDGER, ledger_rows(counted.ledger), "table", note))
     typer.echo(f"S = {float(counted.sparsity) * 100:.2f} % by Eq. 1, measured against {counted.control}")
     return _compare(spec)
+
+
+def _stated(spec: Head) -> dict[str, Any]:
+    """The fields that differ from their defaults, and the layout."""
+    stated = spec.model_dump(exclude={"expected"}, exclude_defaults=True)
+    return {"name": spec.name, "layout": getattr(spec, "layout", "none")} | stated
 
 
 def _compare(spec: Head) -> list[str]:

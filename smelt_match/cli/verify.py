@@ -11,7 +11,7 @@ from smelt_match.errors import AnswerIsNo, BadInput
 
 EXAMPLES = """Examples:
 
-  smelt-match solve --baseline 200m_s95 --loop mid50x2 --format json -o match.json
+  smelt-match solve -b 200m_s95 -l mid50x2 --format json -o match.json
 
   smelt-match verify match.json"""
 

@@ -80,7 +80,7 @@ class Matched:
             assert policy.solution is not None
             for rank, point in enumerate(policy.solution.ranked[:top], start=1):
                 self.rows.append((policy.policy, rank, *self._match(policy.solution.problem, point)))
-        self.published = published_match(question.baseline.name, question.layout.visits)
+        self.published = published_match(question.baseline, question.layout.visits)
 
     def _count(self, spec: ModelSpec) -> Counted:
         question = self.answer.question

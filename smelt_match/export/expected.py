@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from smelt_match.budget.conventions import convention
 from smelt_match.budget.count import count
-from smelt_match.spec.family import countable, shipped
+from smelt_match.spec.family import shipped
 from smelt_match.spec.model import Head, ModelSpec
 
 
@@ -50,8 +50,8 @@ def _counted(spec: ModelSpec) -> dict[str, Fraction]:
         "kv_elements_per_token": Fraction(mine.budget.kv),
     }
     baseline = shipped().get(spec.matches) if spec.matches else None
-    if baseline is not None:
-        theirs = count(countable(baseline), rule, mine.ledger.context).budget
+    if baseline is not None and isinstance(baseline.spec, ModelSpec):
+        theirs = count(baseline.spec, rule, mine.ledger.context).budget
         found["flops_ratio"] = mine.budget.flops / theirs.flops
         found["kv_ratio"] = Fraction(mine.budget.kv, theirs.kv)
     return found

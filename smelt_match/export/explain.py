@@ -15,7 +15,7 @@ from smelt_match.export.document import Matched, convention_note
 from smelt_match.match.answer import PolicyAnswer, WayOut
 from smelt_match.match.order import named
 from smelt_match.match.problem import HEADS_IN_WORDS, Points, Problem
-from smelt_match.match.solver import Solution, kv_deviations, kv_floor
+from smelt_match.match.solver import Solution, kv_floor, kv_nearest
 from smelt_match.match.study import StudyResult
 from smelt_match.units import percent
 
@@ -84,9 +84,7 @@ def kv_floor_words(problem: Problem) -> str:
 
 
 def _nearest(problem: Problem) -> str:
-    floor = kv_floor(problem)
-    width = min(K for K, value in kv_deviations(problem).items() if value == floor)
-    return f"{width}, {percent(floor)}"
+    return " or ".join(f"{width}, {percent(value)}" for width, value in kv_nearest(problem).items())
 
 
 def _drift(matched: Matched, counted: Counted) -> str:

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from smelt_match.errors import BadInput
 from smelt_match.match.problem import HEADS_IN_WORDS, Policy, Problem, Question, split_ways
-from smelt_match.match.solver import Solution, kv_deviations, kv_floor, solve
+from smelt_match.match.solver import Solution, kv_floor, solve
 from smelt_match.units import percent
 
 POLICIES: tuple[Policy, ...] = ("uniform", "split")
@@ -24,7 +24,6 @@ class PolicyAnswer:
         solution: The answer, or None.
         reason: Why there is no solution, or what was relaxed to find it; empty otherwise.
         floor: The signed KV floor under the flags in force; None when the policy does not exist or KV is not matched.
-        floor_width: The K = n_kv·d that reaches the floor.
     """
 
     policy: Policy
@@ -32,7 +31,6 @@ class PolicyAnswer:
     solution: Solution | None
     reason: str = ""
     floor: Fraction | None = None
-    floor_width: int | None = None
 
 
 @dataclass(frozen=True)
@@ -97,10 +95,8 @@ def _freed(question: Question, kept: Solution | None, top: int) -> PolicyAnswer 
 def _with_floor(policy: Policy, problem: Problem, solution: Solution | None, reason: str) -> PolicyAnswer:
     if "kv" not in problem.question.match:
         return PolicyAnswer(policy, problem, solution, reason)
-    deviations = kv_deviations(problem)
-    floor = kv_floor(problem)
-    width = min(K for K, value in deviations.items() if value == floor)
-    return PolicyAnswer(policy, problem, solution, reason, floor, width)
+    floor = solution.floor if solution is not None else kv_floor(problem)
+    return PolicyAnswer(policy, problem, solution, reason, floor)
 
 
 def _nothing(problem: Problem) -> str:
@@ -110,7 +106,7 @@ def _nothing(problem: Problem) -> str:
     if tolerance is not None and "kv" in question.match:
         floor = kv_floor(problem)
         if abs(floor) > tolerance.kv:
-            limit = percent(tolerance.kv).lstrip("+")
+            limit = f"{float(tolerance.kv) * 100:g} %"
             return f"{problem.policy}: the KV floor is {percent(floor)}, outside the tolerance of {limit}"
     if tolerance is not None:
         closest = solve(Problem(replace(question, tolerance=None), problem.policy))

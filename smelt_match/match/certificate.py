@@ -12,7 +12,7 @@ from smelt_match.budget.components import Dims
 from smelt_match.budget.ledger import Group, groups_of, spec_groups
 from smelt_match.match.answer import Answer, PolicyAnswer
 from smelt_match.match.problem import POINT_AXES, Points, Problem
-from smelt_match.match.solver import Solution, kv_deviations, pure_minimax
+from smelt_match.match.solver import Solution, kv_nearest, pure_minimax
 from smelt_match.units import fraction_text
 
 FORMULA_VERSION = 1
@@ -113,9 +113,7 @@ def _axis(values: tuple[int, ...]) -> dict[str, Any]:
 def _floor(problem: Problem, solution: Solution) -> dict[str, Any] | None:
     if solution.floor is None:
         return None
-    deviations = kv_deviations(problem)
-    nearest = [K for K, value in deviations.items() if abs(value) == abs(solution.floor)]
-    return {"deviation": fraction_text(solution.floor), "kv_widths": nearest}
+    return {"deviation": fraction_text(solution.floor), "kv_widths": list(kv_nearest(problem))}
 
 
 def _pure(problem: Problem) -> dict[str, Any] | None:

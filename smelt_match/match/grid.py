@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import cache
@@ -9,15 +10,15 @@ from math import ceil, floor
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from smelt_match.errors import BadInput, close_names
 from smelt_match.files import read_text
 from smelt_match.resources import data_files
 from smelt_match.spec.family import looks_like_path
-from smelt_match.spec.model import ModelSpec
+from smelt_match.spec.model import MAX_COUNT, ModelSpec
 from smelt_match.spec.parts import Record
-from smelt_match.spec.yaml import load, validate
+from smelt_match.spec.yaml import describe, load, validate
 from smelt_match.units import parse_fraction
 
 MAX_VALUES = 2**20
@@ -31,7 +32,34 @@ AXES = (
     "num_key_value_heads",
 )
 
-Bound = int | Annotated[str, Field(pattern=r"^\d{1,6}(\.\d{1,6})?x$")]
+_MULTIPLE = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?x")
+
+
+def _bound(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise ValueError(f'a whole number, or a multiple such as "0.25x", is wanted, found {describe(value)}')
+    if isinstance(value, str) and not _MULTIPLE.fullmatch(value):
+        raise ValueError(f'a multiple of the baseline\'s value reads like "0.25x", found {describe(value)}')
+    if isinstance(value, int) and not 1 <= value <= MAX_VALUE:
+        raise ValueError(f"a bound lies between 1 and {MAX_VALUE:,}, found {describe(value)}")
+    return value
+
+
+def _envelope(value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError(f"a factor of at least 1 is wanted, found {describe(value)}")
+    try:
+        factor = parse_fraction(str(value), "a factor of at least 1")
+    except BadInput as error:
+        raise ValueError(error.message) from None
+    if not 1 <= factor <= MAX_VALUE:
+        raise ValueError(f"a factor between 1 and {MAX_VALUE:,} is wanted, found {describe(value)}")
+    return value
+
+
+Bound = Annotated[int | str, BeforeValidator(_bound)]
 
 
 class Axis(Record):
@@ -49,9 +77,6 @@ class Axis(Record):
             raise ValueError("give step, min and max, or values")
         if self.values is None and any(part is None for part in steps):
             raise ValueError("step, min and max go together")
-        for bound in (self.min, self.max):
-            if isinstance(bound, int) and not 1 <= bound <= MAX_VALUE:
-                raise ValueError(f"a bound lies between 1 and {MAX_VALUE:,}, found {bound}")
         if self.values == []:
             raise ValueError("values is empty")
         return self
@@ -65,7 +90,7 @@ class Axis(Record):
         first = max(1, ceil(low / self.step)) * self.step
         last = min(MAX_VALUE, floor(high / self.step) * self.step)
         if (last - first) // self.step >= MAX_VALUES:
-            raise BadInput(f"grid: more than {MAX_VALUES:,} values on one axis", "raise step, or narrow min and max")
+            raise BadInput(f"more than {MAX_VALUES:,} values", "raise step, or narrow min and max")
         return tuple(range(first, last + 1, self.step))
 
 
@@ -80,24 +105,13 @@ class Grid(Record):
     name: str
     notes: str = ""
     precision: str = "bf16"
-    envelope: int | float | str | None = None
+    envelope: Annotated[int | float | str | None, BeforeValidator(_envelope)] = None
     hidden_size: Axis
     num_experts: Axis
     expert_intermediate_size: Axis
     head_dim: Axis
     num_attention_heads: Axis
     num_key_value_heads: Axis
-
-    @model_validator(mode="after")
-    def _envelope_is_a_factor(self) -> Self:
-        if self.envelope is not None:
-            try:
-                factor = parse_fraction(str(self.envelope), "envelope")
-            except BadInput as error:
-                raise ValueError(error.message) from None
-            if factor < 1:
-                raise ValueError(f"envelope is a factor of at least 1, found {self.envelope}")
-        return self
 
     @property
     def factor(self) -> Fraction | None:
@@ -109,7 +123,12 @@ class Grid(Record):
         config = baseline.config()
         result = {}
         for name in AXES:
-            values = (fixed[name],) if name in fixed else getattr(self, name).at(config[name])
+            try:
+                values = (fixed[name],) if name in fixed else getattr(self, name).at(config[name])
+            except BadInput as error:
+                raise BadInput(f"grid {self.name!r}: {name}: {error.message}", error.hint) from None
+            if name not in ("hidden_size", "expert_intermediate_size", "head_dim"):
+                values = tuple(value for value in values if value <= MAX_COUNT)
             if name == "num_experts":
                 values = tuple(value for value in values if value >= baseline.experts_per_token)
             if name == "head_dim":

@@ -30,7 +30,10 @@ def rungs() -> list[Fraction]:
 
 def rung_of(value: Fraction) -> Fraction:
     """The first rung that ``value`` does not exceed."""
-    return next(rung for rung in rungs() if value <= rung)
+    ladder = rungs()
+    while ladder[-1] < value:  # a trial of a study can be further off than any rung that the solver climbs
+        ladder.append(ladder[-1] * 2)
+    return next(rung for rung in ladder if value <= rung)
 
 
 def shape_steps(problem: Problem, points: Points) -> Any:
@@ -78,7 +81,8 @@ def best(problem: Problem, points: Points, count: int) -> list[tuple[int, ...]]:
     values = problem.values(points)
     attention = np.abs(values["attention"] - problem.targets["attention"])
     keys = (attention, shape_steps(problem, points), alignment(problem, points))
-    order = np.lexsort(tuple(np.asarray(key, dtype=float if key.dtype == object else key.dtype) for key in keys[::-1]))
+    # ranks instead of values, so that integers beyond int64 are compared exactly too
+    order = np.lexsort(tuple(np.unique(key, return_inverse=True)[1] for key in keys[::-1]))
     last = order[min(count, len(order)) - 1]
     ties_with_last = np.ones(len(order), dtype=bool)
     for key in keys:

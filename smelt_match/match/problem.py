@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -23,6 +24,7 @@ from smelt_match.spec.model import ModelSpec
 Policy = Literal["uniform", "split"]
 Heads = Literal["kept", "q-width", "free", "free-kv"]
 BUDGETS = ("flops", "params", "kv")
+MAX_GEOMETRIES = 2_000_000
 POINT_AXES = (
     "hidden_size",
     "num_experts",
@@ -76,11 +78,11 @@ class Question:
     reading: str = ""
 
     def __post_init__(self) -> None:
-        if not {"flops", "params"} & set(self.match) or not set(self.match) <= set(BUDGETS):
-            raise BadInput(
-                f"--match {','.join(self.match)}: at least flops or params must be matched",
-                "budgets are flops, params and kv",
-            )
+        known, given = set(BUDGETS), ",".join(self.match)[:60]
+        if not set(self.match) <= known or len(set(self.match)) < len(self.match):
+            raise BadInput(f"--match {given!r}: budgets are flops, params and kv, each once")
+        if not {"flops", "params"} & set(self.match):
+            raise BadInput(f"--match {given!r}: at least flops or params must be matched")
 
     @property
     def is_identity(self) -> bool:
@@ -234,6 +236,12 @@ class Problem:
     @cached_property
     def geometries(self) -> list[tuple[int, int, int]]:
         """Every (d, n_q, n_kv) of the grid with n_kv dividing n_q."""
+        sizes = [len(self.axes[name]) for name in ("head_dim", "num_key_value_heads", "num_attention_heads")]
+        if math.prod(sizes) > MAX_GEOMETRIES:
+            raise BadInput(
+                f"grid {self.question.grid.name!r}: more than {MAX_GEOMETRIES:,} head geometries",
+                "raise the step of head_dim or of the head counts",
+            )
         found = [
             (d, n_q, n_kv)
             for d in self.axes["head_dim"]

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from smelt_match.match.problem import POINT_AXES, Points, Problem
 from smelt_match.spec.model import ModelSpec
 
 MAX_PAIRS = 5_000_000
+MAX_CELLS = 40_000_000
 MAX_POINTS = 5_000_000
-CHUNK = 8_000_000
+CHUNK = 2_000_000
 
 
 def kv_deviations(problem: Problem) -> dict[int, Fraction]:
@@ -43,11 +45,18 @@ def kv_floor(problem: Problem) -> Fraction:
     return min(kv_deviations(problem).values(), key=lambda value: (abs(value), value))
 
 
+def kv_nearest(problem: Problem) -> dict[int, Fraction]:
+    """The KV widths K = n_kv·d at the floor with their signed deviations; two where one lies above and one below."""
+    floor = abs(kv_floor(problem))
+    return {K: value for K, value in kv_deviations(problem).items() if abs(value) == floor}
+
+
 class Search:
     """All points of a problem whose KV width n_kv·d is one of ``widths``.
 
     A *pair* is a hidden size with a head geometry, a *cell* a pair with an expert count. FLOPs and parameters grow in
-    E and in I, and are linear in each with the other held, which is all that the bounds below use.
+    E and in I, and are linear in each with the other held, which is all that is used here: four evaluations of the
+    ledger at every pair give the coefficients, and the rest is arithmetic on them.
     """
 
     def __init__(self, problem: Problem, widths: Set[int]) -> None:
@@ -117,52 +126,88 @@ class Search:
         slack = limit.numerator * target // limit.denominator
         return target - slack, target + (0 if question.one_sided else slack)
 
-    def _lines(self, points: Points, along: str, **held: Any) -> dict[str, tuple[Any, Any]]:
-        """Every budget as a line in E or I with the other held: (value at 0, slope)."""
-        at_0, at_1 = (self.problem.values(replace(points, **held, **{along: 0 * points.H + step})) for step in (0, 1))
-        return {budget: (at_0[budget], at_1[budget] - at_0[budget]) for budget in at_0}
+    @cached_property
+    def coefficients(self) -> dict[str, tuple[Any, ...]]:
+        """The coefficients of every pair; see `_coefficients`."""
+        return self._coefficients(self.pairs)
 
-    def _most(self, budget: str, limit: Fraction, lines: dict[str, tuple[Any, Any]]) -> Any:
-        value, slope = lines[budget]
-        return (self.bounds(budget, limit)[1] - value) // slope
+    def _coefficients(self, pairs: Points) -> dict[str, tuple[Any, ...]]:
+        """(c, e, i, ei) of flops and params = c + e·E + i·I + ei·E·I, which is what they are for a given pair."""
+        corners = {
+            (E, I): self.problem.values(replace(pairs, E=0 * pairs.H + E, I=0 * pairs.H + I))
+            for E in (0, 1)
+            for I in (0, 1)
+        }
+        found = {}
+        for budget in ("flops", "params"):
+            c, e, i, both = (corners[corner][budget] for corner in ((0, 0), (1, 0), (0, 1), (1, 1)))
+            found[budget] = (c, e - c, i - c, both - e - i + c)
+        return found
 
-    def _least(self, budget: str, limit: Fraction, lines: dict[str, tuple[Any, Any]]) -> Any:
-        value, slope = lines[budget]
-        return -((value - self.bounds(budget, limit)[0]) // slope)
+    def cells(self, limit: Fraction, size: int | None = None) -> Iterator[tuple[Points, Any, Any]]:
+        """Chunks of cells with the first and last index of I whose points lie within a limit; empty ones left out.
 
-    def cells(self, limit: Fraction) -> Iterator[tuple[Points, Any, Any]]:
-        """Chunks of cells with the first and last index of I whose points lie within a limit; empty ones left out."""
-        size = max(1, CHUNK // len(self.E))
-        for start in range(0, len(self.pairs), size):
-            part = slice(start, start + size)
-            cells, first, last = self._windows(self.pairs.take(part), self.first[part], self.last[part], limit)
-            lines = self._lines(cells, "I")
-            for budget in ("flops", "params"):
+        ``size`` is the number of pairs in a chunk; small chunks suit a question that one point answers.
+        """
+        step = size or max(1, CHUNK // len(self.E))
+        work = 0
+        for start in range(0, len(self.pairs), step):
+            part = slice(start, start + step)
+            pairs, first, last = self.pairs.take(part), self.first[part], self.last[part]
+            if size is not None:
+                coefficients = self._coefficients(pairs)  # most chunks may never be asked for
+            else:
+                coefficients = {name: tuple(column[part] for column in row) for name, row in self.coefficients.items()}
+            owner, E, first, last = self._windows(coefficients, first, last, limit)
+            work += len(owner)
+            if work > MAX_CELLS:
+                name = self.problem.question.grid.name
+                raise BadInput(
+                    f"grid {name!r}: more than {MAX_CELLS:,} (H, E, heads) cells within {float(limit):.4%}",
+                    "use a coarser grid, or pin a dimension with --fix",
+                )
+            for budget, (c, e, i, ei) in coefficients.items():
                 if budget in self.problem.question.match:
-                    first = np.maximum(first, self._at_least(self.I, self._least(budget, limit, lines)))
-                    last = np.minimum(last, self._at_most(self.I, self._most(budget, limit, lines)))
+                    low, high = self.bounds(budget, limit)
+                    value, slope = c[owner] + e[owner] * E, i[owner] + ei[owner] * E
+                    first = np.maximum(first, self._at_least(self.I, -((value - low) // slope)))
+                    last = np.minimum(last, self._at_most(self.I, (high - value) // slope))
             keep = last >= first
-            yield cells.take(keep), first[keep], last[keep]
+            yield replace(pairs.take(owner[keep]), E=E[keep]), first[keep], last[keep]
 
-    def _windows(self, pairs: Points, first: Any, last: Any, limit: Fraction) -> tuple[Points, Any, Any]:
-        """The cells that can hold a point: FLOPs bound I over all E, then parameters bound E over those I."""
+    def _windows(
+        self, coefficients: dict[str, tuple[Any, ...]], first: Any, last: Any, limit: Fraction
+    ) -> tuple[Any, Any, Any, Any]:
+        """The cells that can hold a point: FLOPs bound I over all E, then parameters bound E over those I.
+
+        Returns the index of each cell's pair, its E, and the pair's bounds of I.
+        """
         match = self.problem.question.match
-        low, high = 0 * pairs.H + int(self.E[0]), 0 * pairs.H + int(self.E[-1])
         if "flops" in match:
-            least = self._least("flops", limit, self._lines(pairs, "I", E=high))
-            most = self._most("flops", limit, self._lines(pairs, "I", E=low))
+            c, e, i, ei = coefficients["flops"]
+            low, high = self.bounds("flops", limit)
+            few, many = int(self.E[0]), int(self.E[-1])
+            least = -((c + e * many - low) // (i + ei * many))
+            most = (high - c - e * few) // (i + ei * few)
             first = np.maximum(first, self._at_least(self.I, least))
             last = np.minimum(last, self._at_most(self.I, most))
-        alive = last >= first
-        pairs, first, last = pairs.take(alive), first[alive], last[alive]
-        from_E = np.zeros(len(pairs), dtype=np.int64)
+        alive = np.flatnonzero(last >= first)
+        first, last = first[alive], last[alive]
+        from_E = np.zeros(len(alive), dtype=np.int64)
         to_E = from_E + len(self.E) - 1
         if "params" in match:
+            c, e, i, ei = (column[alive] for column in coefficients["params"])
+            low, high = self.bounds("params", limit)
             narrow, wide = self.I[first].astype(self.dtype), self.I[last].astype(self.dtype)
-            from_E = self._at_least(self.E, self._least("params", limit, self._lines(pairs, "E", I=wide)))
-            to_E = self._at_most(self.E, self._most("params", limit, self._lines(pairs, "E", I=narrow)))
+            from_E = self._at_least(self.E, -((c + i * wide - low) // (e + ei * wide)))
+            to_E = self._at_most(self.E, (high - c - i * narrow) // (e + ei * narrow))
         index, E = _expand(from_E, to_E)
-        return replace(pairs.take(index), E=self.E[E].astype(self.dtype)), first[index], last[index]
+        return alive[index], self.E[E].astype(self.dtype), first[index], last[index]
+
+    def any(self, limit: Fraction) -> bool:
+        """Whether any point lies within a limit; stops at the first chunk that holds one."""
+        size = max(1, CHUNK // (64 * len(self.E)))
+        return any(len(first) > 0 for _, first, _ in self.cells(limit, size))
 
     def count(self, limit: Fraction) -> int:
         """How many points lie within a limit."""
@@ -222,7 +267,8 @@ class Solution:
     """The exact answer to a problem.
 
     Attributes:
-        floor: The signed KV deviation at its floor, or None when KV is not matched.
+        floor: The signed KV deviation at its floor, or None when KV is not matched. Where two widths are equally near,
+            one above and one below, it is that of the first match.
         rung: The first rung of max(|flops|, |params|) that holds a point.
         within: Points within the rung at the floor.
         minimax: The smallest max(|flops|, |params|) with KV at its floor.
@@ -243,24 +289,28 @@ def solve(problem: Problem, top: int = 2) -> Solution | None:
     if found is None:
         return None
     rung, points = found
-    floor = kv_floor(problem) if "kv" in problem.question.match else None
-    return Solution(problem, floor, rung, len(points), minimax(problem, points), best(problem, points, top))
+    ranked = best(problem, points, top)
+    floor = None
+    if "kv" in problem.question.match:
+        floor = problem.relative("kv", int(problem.values(Points.of(ranked[0]))["kv"][0]))
+    return Solution(problem, floor, rung, len(points), minimax(problem, points), ranked)
 
 
 def at_floor(problem: Problem) -> Search:
     """The search over KV widths at the floor (all widths, when KV is not matched); empty if the floor is too far."""
     if "kv" not in problem.question.match:
         return Search(problem, {d * n_kv for d, _, n_kv in problem.geometries})
-    deviations = kv_deviations(problem)
-    floor = abs(kv_floor(problem))
     tolerance = problem.question.tolerance
-    if tolerance is not None and floor > tolerance.kv:
+    if tolerance is not None and abs(kv_floor(problem)) > tolerance.kv:
         return Search(problem, set())
-    return Search(problem, {K for K, value in deviations.items() if abs(value) == floor})
+    return Search(problem, kv_nearest(problem).keys())
 
 
-def pure_minimax(problem: Problem) -> tuple[Fraction, int]:
-    """The smallest max(|flops|, |params|, |kv|) over the whole grid, and how many points tie at it."""
+def pure_minimax(problem: Problem, count_ties: bool = True) -> tuple[Fraction, int | None]:
+    """The smallest max(|flops|, |params|, |kv|) over the whole grid, and how many points tie at it.
+
+    Without ``count_ties`` one point of that value ends the search.
+    """
     by_floor: dict[Fraction, set[int]] = {}
     for K, deviation in kv_deviations(problem).items():
         by_floor.setdefault(abs(deviation), set()).add(K)
@@ -270,9 +320,10 @@ def pure_minimax(problem: Problem) -> tuple[Fraction, int]:
         if value is not None and floor > value:
             break
         search = Search(problem, by_floor[floor])
-        within = search.count(floor)
-        if within:
-            return floor, within + sum(nearer.count(floor) for nearer in searches)
+        if search.any(floor):
+            searches.append(search)
+            value = floor
+            break
         searches.append(search)
         found = search.first_rung()
         if found is not None:
@@ -280,4 +331,4 @@ def pure_minimax(problem: Problem) -> tuple[Fraction, int]:
             value = reached if value is None else min(value, reached)
     if value is None:
         raise BadInput("no point of the grid obeys the rules", "widen the grid")
-    return value, sum(search.count(value) for search in searches)
+    return value, sum(search.count(value) for search in searches) if count_ties else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SAMPLER = "TPESampler"
 NAME = "smelt-match"
-DEFAULT_TRIALS = 64
+LEFT = "the file is left as it is; choose another --study PATH"
 
 
 @dataclass(frozen=True)
@@ -249,11 +249,6 @@ def run_study(
     goal = order_key(problem, solution.ranked[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        with _storage_errors(storage):
-            study = _open(space, seed, storage)
-            done = len(_finished(study))
-            for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
-                study.tell(trial.number, state=optuna.trial.TrialState.FAIL)  # left behind by a killed run
 
         def objective(trial: optuna.trial.Trial) -> float:
             point, constraints = space.point(space.suggest(trial))
@@ -264,9 +259,14 @@ def run_study(
                 progress(trial.number + 1)
             return space.loss(point)
 
-        study.sampler = optuna.samplers.TPESampler(seed=seed + done)
-        study.optimize(objective, n_trials=max(0, trials - done))
-        return _result(space, study, goal, seed)
+        with _storage_errors(storage):
+            study = _open(space, seed, storage)
+            done = len(_finished(study))
+            for left in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+                study.tell(left.number, state=optuna.trial.TrialState.FAIL)  # left behind by a killed run
+            study.sampler = optuna.samplers.TPESampler(seed=seed + done)
+            study.optimize(objective, n_trials=max(0, trials - done))
+            return _result(space, study, goal, seed, storage)
 
 
 def _finished(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
@@ -276,18 +276,33 @@ def _finished(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
 
 
 def _open(space: Space, seed: int, storage: str | None) -> optuna.Study:
+    """The stored study, or a new one. Nothing is written before it is known that the study is of this search."""
     import optuna
 
+    backend = _backend(storage)
     sampler = optuna.samplers.TPESampler(seed=seed)
-    study = optuna.create_study(storage=_backend(storage), sampler=sampler, study_name=NAME, load_if_exists=True)
+    study = None
+    if storage is not None:
+        with suppress(KeyError):
+            study = optuna.load_study(study_name=NAME, storage=backend, sampler=sampler)
+            _refuse_another(space, study, seed, storage)
+        if "://" not in storage:
+            _drop_half_line(Path(storage))
+    if study is None:
+        study = optuna.create_study(storage=backend, sampler=sampler, study_name=NAME)
+    if "identity" not in study.user_attrs:
+        study.set_user_attr("identity", space.identity(seed))
+        for anchor in space.anchors():
+            study.enqueue_trial(anchor, skip_if_exists=True)
+    return study
+
+
+def _refuse_another(space: Space, study: optuna.Study, seed: int, storage: str) -> None:
+    """Refuse a stored study that is not of this search."""
     identity, stored = space.identity(seed), study.user_attrs.get("identity")
     if stored is None and len(study.get_trials(deepcopy=False)):
         raise BadInput(f"{storage}: holds a study named {NAME!r} that this program did not make")
-    if stored is None:
-        study.set_user_attr("identity", identity)
-        for anchor in space.anchors():
-            study.enqueue_trial(anchor, skip_if_exists=True)
-    elif stored != identity:
+    if stored is not None and stored != identity:
         known = stored if isinstance(stored, dict) else {}
         faults = [
             f"{storage}: {name} is {known.get(name, 'not stated')!s}, this search has {value}"
@@ -295,7 +310,14 @@ def _open(space: Space, seed: int, storage: str | None) -> optuna.Study:
             if known.get(name) != value
         ]
         raise BadInput("\n".join(faults), "choose another --study PATH, or repeat the search the study was made for")
-    return study
+    for trial in _finished(study):
+        point = trial.user_attrs.get("point")
+        if not isinstance(point, list) or len(point) != len(POINT_AXES) or not all(map(_is_size, point)):
+            raise BadInput(f"{storage}: trial {trial.number} holds no point of this search", LEFT)
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 0 < value < 2**40
 
 
 def _backend(storage: str | None) -> Any:
@@ -307,25 +329,29 @@ def _backend(storage: str | None) -> Any:
         try:
             return optuna.storages.RDBStorage(storage)
         except ImportError as error:
-            raise MissingExtra(f"--study {storage}: {error}", "pip install psycopg2-binary") from None
+            module = getattr(error.__cause__, "name", None) or "psycopg2"
+            package = {"psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}.get(module, module)
+            raise MissingExtra(f"--study {storage}: the driver {module} is missing", f"pip install {package}") from None
     path = Path(storage)
-    _repair(path)
+    _check_journal(path)
     from optuna.storages.journal import JournalFileBackend
 
     return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
 
 
-def _repair(path: Path) -> None:
-    """Check that a journal is one, and drop a last line that a killed run left half written."""
+def _check_journal(path: Path) -> None:
+    """Refuse a file that is no journal; a last line that a killed run left half written may be anything."""
     if path.is_dir():
         raise BadInput(f"{path}: is a folder, not a study journal")
     if not path.parent.is_dir():
         raise BadInput(f"{path}: the folder {path.parent} does not exist")
     if not path.exists():
         return
+    if not path.is_file():
+        raise BadInput(f"{path}: is not a regular file")
     data = path.read_bytes()
-    whole, _, rest = data.rpartition(b"\n")
-    lines = whole.split(b"\n") if whole else []
+    whole, newline, rest = data.rpartition(b"\n")
+    lines = whole.split(b"\n") if newline else []
     for number, line in enumerate(lines, start=1):
         try:
             record = json.loads(line)
@@ -335,13 +361,17 @@ def _repair(path: Path) -> None:
         if not sound:
             raise BadInput(
                 f"{path}:{number}: not a line of a study journal: {line[:40].decode('utf-8', 'replace')!r}",
-                "the file is left as it is; choose another --study PATH",
+                LEFT,
             )
-    if rest and not lines:
-        raise BadInput(f"{path}: not a study journal", "the file is left as it is; choose another --study PATH")
-    if rest:
-        with path.open("r+b") as stream:
-            stream.truncate(len(whole) + 1)
+    if rest and not lines and not rest.startswith(b'{"op_code":'):
+        raise BadInput(f"{path}: not a study journal", LEFT)
+
+
+def _drop_half_line(path: Path) -> None:
+    """Drop a last line that a killed run left half written."""
+    data = path.read_bytes()
+    with path.open("r+b") as stream:
+        stream.truncate(data.rfind(b"\n") + 1)
 
 
 @contextmanager
@@ -351,15 +381,35 @@ def _storage_errors(storage: str | None) -> Iterator[None]:
     except (SmeltMatchError, KeyboardInterrupt):
         raise
     except OSError as error:
-        raise BadInput(f"{storage}: cannot open this study: {error.strerror or error}") from None
+        raise BadInput(f"{storage}: cannot use this study: {error.strerror or error}") from None
     except Exception as error:  # storages raise kinds of their drivers
         if storage is None:
             raise
+        if _interrupted(error):
+            raise KeyboardInterrupt from None
         first = (str(error).splitlines() or [""])[0]
-        raise BadInput(f"{storage}: cannot open this study: {type(error).__name__}: {first}") from None
+        raise BadInput(f"{storage}: cannot use this study: {type(error).__name__}: {first}") from None
 
 
-def _result(space: Space, study: optuna.Study, goal: tuple[Any, ...], seed: int) -> StudyResult:
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether an error came about while an interrupt was being handled, which a library may hide behind its own."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _recomputed(space: Space, trial: optuna.trial.FrozenTrial) -> bool:
+    """Whether a trial's parameters give the feasible point that is stored with it."""
+    chosen = {name: values[0] for name, values in space.choices.items()} | trial.params
+    point, constraints = space.point(chosen)
+    return list(point) == trial.user_attrs["point"] and all(value <= 0 for value in constraints.values())
+
+
+def _result(
+    space: Space, study: optuna.Study, goal: tuple[Any, ...], seed: int, storage: str | None = None
+) -> StudyResult:
     problem = space.problem
     finished = sorted(_finished(study), key=lambda trial: trial.number)
     seen: set[str] = set()
@@ -373,6 +423,8 @@ def _result(space: Space, study: optuna.Study, goal: tuple[Any, ...], seed: int)
             infeasible += 1
             continue
         key = order_key(problem, tuple(trial.user_attrs["point"]))
+        if key < goal and storage is not None and not _recomputed(space, trial):
+            raise BadInput(f"{storage}: trial {trial.number} was changed: its parameters do not give its point", LEFT)
         if key < goal:
             raise SmeltMatchError(
                 f"trial {trial.number} of the study beats the certificate: {key[-1]} before {goal[-1]}",

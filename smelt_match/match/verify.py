@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 from typing import Any
 
 from smelt_match.errors import BadInput
@@ -24,6 +25,7 @@ AXES = ("hidden_size", "num_experts", "expert_intermediate_size", "head_dim",
 LADDER = [Fraction(1, 1000), Fraction(2, 1000), Fraction(35, 10_000), Fraction(5, 1000),
           Fraction(1, 100), Fraction(2, 100), Fraction(4, 100), Fraction(8, 100)]  # fmt: skip
 MAX_WORK = 200_000_000
+MAX_POINTS = 5_000_000
 Point = tuple[int, int, int, int, int, int]
 
 
@@ -66,6 +68,8 @@ def verify(document: Any, where: str) -> list[Check]:
 
 def _verify(document: Any) -> list[Check]:
     if "results" in document:
+        if not document["results"]:
+            raise ValueError("it claims no match")
         return [
             Check(f"{result['baseline']['name']}: {check.name}", check.claimed, check.found)
             for result in document["results"]
@@ -143,15 +147,14 @@ class _Claim:
         return Fraction(self.recount.cost(point, self.groups)[budget] - target, target) if target else Fraction(0)
 
     def floor(self) -> tuple[Fraction, list[int]]:
-        """The KV floor and the widths that reach it, from every head geometry of the grid."""
+        """The size of the KV floor and the widths that reach it, from every head geometry of the grid."""
         known: dict[int, Fraction] = {}
         for d, n_q, n_kv in self.geometries():
             if d * n_kv not in known:
                 known[d * n_kv] = self.off((1, 1, 1, d, n_q, n_kv), "kv")
         allowed = {K: value for K, value in known.items() if value <= 0 or not self.one_sided}
         best = min(abs(value) for value in allowed.values())
-        widths = sorted(K for K, value in allowed.items() if abs(value) == best)
-        return min(allowed[K] for K in widths), widths
+        return best, sorted(K for K, value in allowed.items() if abs(value) == best)
 
     def geometries(self) -> Iterator[tuple[int, int, int]]:
         for d in self.axes["head_dim"]:
@@ -184,7 +187,10 @@ class _Claim:
         """Every point within a limit whose KV width is one of ``widths``, by a scan over geometry, H and I."""
         key = (limit, frozenset(widths), use_tolerance)
         if key not in self._found:
-            self._found[key] = list(self._scan(limit, set(widths), use_tolerance))
+            found = list(islice(self._scan(limit, set(widths), use_tolerance), MAX_POINTS + 1))
+            if len(found) > MAX_POINTS:
+                raise BadInput(f"the certificate claims a rung with more than {MAX_POINTS:,} points")
+            self._found[key] = found
         return self._found[key]
 
     def _scan(self, limit: Fraction, widths: set[int], use_tolerance: bool) -> Iterator[Point]:
@@ -264,7 +270,7 @@ class _Claim:
             Check("targets", str(entry["targets"]), str({"flops_scale": self.recount.scale, **self.target})),
             Check(
                 "KV floor",
-                str(claimed_floor and (claimed_floor["deviation"], claimed_floor["kv_widths"])),
+                str(claimed_floor and (_text(abs(_fraction(claimed_floor["deviation"]))), claimed_floor["kv_widths"])),
                 str((floor is not None and (_text(floor), widths)) or None),
             ),
         ]
@@ -279,14 +285,14 @@ class _Claim:
         expanded = sorted(group.visits for group in self.groups for _ in range(group.number))
         checks.append(Check("visits", str(tally), str(expanded)))
         if self.tolerance is not None and floor is not None:
-            checks.append(Check("KV within tolerance", "True", str(abs(floor) <= self.tolerance["kv"])))
+            checks.append(Check("KV within tolerance", "True", str(floor <= self.tolerance["kv"])))
         rung = _fraction(entry["rung"])
         points = self.points(rung, all_widths)
         checks.append(Check("points within the rung", str(entry["points_within_rung"]), str(len(points))))
         if not points:
             return checks
         smallest = min(self.worst(point) for point in points)
-        checks.append(Check("minimax of |flops|, |params|", entry["minimax_flops_params"], _text(smallest)))
+        checks.append(Check("minimax of |flops|, |params|", str(entry["minimax_flops_params"]), _text(smallest)))
         checks.append(Check("rung", str(rung), str(self._rung(smallest))))
         ranked = sorted(points, key=self.order)
         checks.append(Check("optimum", _sizes(entry["optimum"]), str(ranked[0])))
@@ -294,6 +300,8 @@ class _Claim:
         checks.append(Check("runner-up", str(runner_up), str(ranked[1]) if len(ranked) > 1 else "None"))
         deviation = {budget: _text(self.off(ranked[0], budget)) for budget in self.target}
         checks.append(Check("deviations", str(entry["deviation"]), str(deviation)))
+        if claimed_floor is not None:
+            checks.append(Check("sign of the KV floor", claimed_floor["deviation"], deviation["kv"]))
         if entry["minimax_all"] is not None:
             value, count = self._minimax_all(_fraction(entry["minimax_all"]["deviation"]))
             checks.append(

@@ -1,6 +1,6 @@
 """Routed experts: many small feed-forwards, each on the tokens that chose it.
 
-Shapes: T tokens, H width, E experts, K experts of each token, A = T·K assignments, I expert width, F rows of the first
+Shapes: T tokens, H width, E experts, K experts of each token, A = T·K assignments, I expert width, F columns of the first
 matrix (2·I with gate and up stacked, I without a gate).
 """
 
@@ -18,11 +18,12 @@ from smelt_match.spec.model import ModelSpec
 
 
 class Experts(nn.Module):
-    """E feed-forwards in stacked matrices.
+    """E feed-forwards in stacked matrices, inputs first: x · up, so that nothing is transposed in the forward pass
+    (measured on a CPU: products of 128 rows with matrices that are not in its cache take 0.85 of the time).
 
     Attributes:
-        up: (E, F, H), gate rows before up rows.
-        down: (E, H, I).
+        up: (E, H, F), gate columns before up columns.
+        down: (E, I, H).
         up_bias: (E, F), or None.
         down_bias: (E, H), or None.
     """
@@ -31,10 +32,10 @@ class Experts(nn.Module):
         super().__init__()
         E, H, I = spec.num_experts, spec.hidden_size, spec.expert_intermediate_size
         self.gated = spec.gated_mlp
-        rows = 2 * I if self.gated else I
-        self.up = nn.Parameter(torch.empty(E, rows, H))
-        self.down = nn.Parameter(torch.empty(E, H, I))
-        self.up_bias = nn.Parameter(torch.empty(E, rows)) if spec.mlp_bias else None
+        columns = 2 * I if self.gated else I
+        self.up = nn.Parameter(torch.empty(E, H, columns))
+        self.down = nn.Parameter(torch.empty(E, I, H))
+        self.up_bias = nn.Parameter(torch.empty(E, columns)) if spec.mlp_bias else None
         self.down_bias = nn.Parameter(torch.empty(E, H)) if spec.mlp_bias else None
 
     def forward(self, x_TH: Tensor, routing: Routing) -> Tensor:
@@ -68,8 +69,8 @@ def activate(pre: Tensor, gated: bool) -> Tensor:
 def grouped(
     x_TH: Tensor,
     routing: Routing,
-    up_EFH: Tensor,
-    down_EHI: Tensor,
+    up_EHF: Tensor,
+    down_EIH: Tensor,
     up_bias_EF: Tensor | None,
     down_bias_EH: Tensor | None,
     gated: bool,
@@ -79,10 +80,10 @@ def grouped(
     expert_A, order_A = routing.experts_TK.flatten().sort(stable=True)
     ends_E = routing.load_E.cumsum(0).to(torch.int32)
     weight_A1 = routing.weights_TK.flatten()[order_A, None]
-    pre_AF = F.grouped_mm(x_TH[order_A // K], up_EFH.transpose(1, 2), offs=ends_E)
+    pre_AF = F.grouped_mm(x_TH[order_A // K], up_EHF, offs=ends_E)
     if up_bias_EF is not None:
         pre_AF = pre_AF + up_bias_EF[expert_A]
-    y_AH = F.grouped_mm(activate(pre_AF, gated) * weight_A1, down_EHI.transpose(1, 2), offs=ends_E)
+    y_AH = F.grouped_mm(activate(pre_AF, gated) * weight_A1, down_EIH, offs=ends_E)
     if down_bias_EH is not None:
         y_AH = y_AH + weight_A1 * down_bias_EH[expert_A]
     # Back to the tokens by a gather and a sum, not by index_add: atomics would add in another order every time.

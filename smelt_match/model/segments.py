@@ -1,7 +1,7 @@
 """Experts one after the other, each on its own rows: exact on any device, dtype and width, opaque to the compiler.
 
 Shapes: T tokens, H width, E experts, K experts of each token, A = T·K assignments sorted by expert, I expert width,
-F rows of the first matrix (2·I gated, I plain), c assignments of some consecutive experts.
+F columns of the first matrix (2·I gated, I plain), c assignments of some consecutive experts.
 
 One operation does gather, both products, activation, weighting and the sum, some experts at a time: their states stay
 in the processor's cache, where those of all experts would be fresh pages of memory for every step, and elementwise work
@@ -25,16 +25,16 @@ def expert_segments(
     x_TH: Tensor,
     weights_TK: Tensor,
     experts_TK: Tensor,
-    up_EFH: Tensor,
-    down_EHI: Tensor,
+    up_EHF: Tensor,
+    down_EIH: Tensor,
     up_bias_EF: Tensor | None,
     down_bias_EH: Tensor | None,
     gated: bool,
 ) -> Tensor:
-    """Σ over a token's experts of weight · (down · act(up · x + bias) + bias), as (T, H)."""
-    inputs = (x_TH, weights_TK, up_EFH, down_EHI, up_bias_EF, down_bias_EH)
+    """Σ over a token's experts of weight · (act(x · up + bias) · down + bias), as (T, H)."""
+    inputs = (x_TH, weights_TK, up_EHF, down_EIH, up_bias_EF, down_bias_EH)
     save = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in inputs)
-    found = _experts(x_TH, weights_TK, experts_TK, up_EFH, down_EHI, up_bias_EF, down_bias_EH, gated, save)
+    found = _experts(x_TH, weights_TK, experts_TK, up_EHF, down_EIH, up_bias_EF, down_bias_EH, gated, save)
     y_TH: Tensor = found[0]
     return y_TH
 
@@ -93,31 +93,31 @@ def _experts(
     x_TH: Tensor,
     weights_TK: Tensor,
     experts_TK: Tensor,
-    up_EFH: Tensor,
-    down_EHI: Tensor,
+    up_EHF: Tensor,
+    down_EIH: Tensor,
     up_bias_EF: Tensor | None,
     down_bias_EH: Tensor | None,
     gated: bool,
     save: bool,
 ) -> tuple[Tensor, Tensor]:
     """The sum, and the states before the activation for the backward pass (empty unless ``save``)."""
-    dispatch = _Dispatch(weights_TK, experts_TK, len(up_EFH))
+    dispatch = _Dispatch(weights_TK, experts_TK, len(up_EHF))
     y_TH = _accumulator(x_TH)
-    pre_AF = x_TH.new_empty(experts_TK.numel() if save else dispatch.most, up_EFH.shape[1])
+    pre_AF = x_TH.new_empty(experts_TK.numel() if save else dispatch.most, up_EHF.shape[2])
     x_buffer, y_buffer = x_TH.new_empty(2, dispatch.most, x_TH.shape[1])
-    h_buffer = x_TH.new_empty(dispatch.most, down_EHI.shape[2])
+    h_buffer = x_TH.new_empty(dispatch.most, down_EIH.shape[1])
     for span, experts, tokens_c, weights_c1 in dispatch.chunks:
         c = len(tokens_c)
         x_cH = torch.index_select(x_TH, 0, tokens_c, out=x_buffer[:c])
         pre_cF = pre_AF[span] if save else pre_AF[:c]
         for expert, rows in experts:
-            torch.mm(x_cH[rows], up_EFH[expert].t(), out=pre_cF[rows])
+            torch.mm(x_cH[rows], up_EHF[expert], out=pre_cF[rows])
             if up_bias_EF is not None:
                 pre_cF[rows] += up_bias_EF[expert]
         h_cI = _activate(pre_cF, gated, h_buffer[:c]).mul_(weights_c1)
         y_cH = y_buffer[:c]
         for expert, rows in experts:
-            torch.mm(h_cI[rows], down_EHI[expert].t(), out=y_cH[rows])
+            torch.mm(h_cI[rows], down_EIH[expert], out=y_cH[rows])
             if down_bias_EH is not None:
                 y_cH[rows].addcmul_(weights_c1[rows], down_bias_EH[expert])
         y_TH.index_add_(0, tokens_c, y_cH.to(y_TH.dtype))
@@ -130,52 +130,52 @@ def _experts_backward(
     x_TH: Tensor,
     weights_TK: Tensor,
     experts_TK: Tensor,
-    up_EFH: Tensor,
-    down_EHI: Tensor,
+    up_EHF: Tensor,
+    down_EIH: Tensor,
     up_bias_EF: Tensor | None,
     down_bias_EH: Tensor | None,
     pre_AF: Tensor,
     gated: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x, weights, both matrices and both biases (empty where there are none)."""
-    H, I = down_EHI.shape[1:]
-    dispatch = _Dispatch(weights_TK, experts_TK, len(up_EFH))
+    I, H = down_EIH.shape[1:]
+    dispatch = _Dispatch(weights_TK, experts_TK, len(up_EHF))
     dx_TH, dweights_A1 = _accumulator(x_TH), torch.empty_like(dispatch.weights_A1)
-    dup_EFH, ddown_EHI = torch.empty_like(up_EFH), torch.empty_like(down_EHI)
+    dup_EHF, ddown_EIH = torch.empty_like(up_EHF), torch.empty_like(down_EIH)
     dup_bias, ddown_bias = (x_TH.new_zeros(0) if b is None else torch.zeros_like(b) for b in (up_bias_EF, down_bias_EH))
     for expert, count in enumerate(dispatch.counts):
         if not count:  # cheaper than zeroing all: these are the largest tensors of a model
-            dup_EFH[expert].zero_()
-            ddown_EHI[expert].zero_()
+            dup_EHF[expert].zero_()
+            ddown_EIH[expert].zero_()
     x_buffer, dy_buffer = x_TH.new_empty(2, dispatch.most, H)
     h_buffer, dh_buffer, act_buffer = x_TH.new_empty(3, dispatch.most, I)
-    dpre_buffer = x_TH.new_empty(dispatch.most, up_EFH.shape[1])
+    dpre_buffer = x_TH.new_empty(dispatch.most, up_EHF.shape[2])
     for span, experts, tokens_c, weights_c1 in dispatch.chunks:
         c, pre_cF = len(tokens_c), pre_AF[span]
         x_cH = torch.index_select(x_TH, 0, tokens_c, out=x_buffer[:c])
         dy_cH = torch.index_select(grad_TH, 0, tokens_c, out=dy_buffer[:c])
         dh_cI = dh_buffer[:c]
         for expert, rows in experts:
-            torch.mm(dy_cH[rows], down_EHI[expert], out=dh_cI[rows])
+            torch.mm(dy_cH[rows], down_EIH[expert].t(), out=dh_cI[rows])
         h_cI = _activate(pre_cF, gated, h_buffer[:c])
         torch.sum(torch.mul(dh_cI, h_cI, out=act_buffer[:c]), dim=1, keepdim=True, out=dweights_A1[span])
         h_cI.mul_(weights_c1)
         for expert, rows in experts:
-            torch.mm(dy_cH[rows].t(), h_cI[rows], out=ddown_EHI[expert])
+            torch.mm(h_cI[rows].t(), dy_cH[rows], out=ddown_EIH[expert])
             if down_bias_EH is not None:
                 dweights_A1[span][rows] += dy_cH[rows] @ down_bias_EH[expert, :, None]
                 torch.mm(weights_c1[rows].t(), dy_cH[rows], out=ddown_bias[expert : expert + 1])
         dpre_cF = _activate_backward(dh_cI.mul_(weights_c1), pre_cF, gated, dpre_buffer[:c], act_buffer[:c])
         for expert, rows in experts:
-            torch.mm(dpre_cF[rows].t(), x_cH[rows], out=dup_EFH[expert])
+            torch.mm(x_cH[rows].t(), dpre_cF[rows], out=dup_EHF[expert])
             if up_bias_EF is not None:
                 torch.sum(dpre_cF[rows], dim=0, out=dup_bias[expert])
         dx_cH = dy_cH  # its last use is past
         for expert, rows in experts:
-            torch.mm(dpre_cF[rows], up_EFH[expert], out=dx_cH[rows])
+            torch.mm(dpre_cF[rows], up_EHF[expert].t(), out=dx_cH[rows])
         dx_TH.index_add_(0, tokens_c, dx_cH.to(dx_TH.dtype))
     dweights_TK = torch.empty_like(dweights_A1).index_copy_(0, dispatch.order_A, dweights_A1).view_as(weights_TK)
-    return dx_TH.to(x_TH.dtype), dweights_TK, dup_EFH, ddown_EHI, dup_bias, ddown_bias
+    return dx_TH.to(x_TH.dtype), dweights_TK, dup_EHF, ddown_EIH, dup_bias, ddown_bias
 
 
 def _activate_backward(dh_cI: Tensor, pre_cF: Tensor, gated: bool, out: Tensor, scratch_cI: Tensor) -> Tensor:
@@ -190,8 +190,8 @@ def _activate_backward(dh_cI: Tensor, pre_cF: Tensor, gated: bool, out: Tensor, 
 
 
 @_experts.register_fake
-def _(x_TH: Tensor, _: Tensor, experts_TK: Tensor, up_EFH: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    saved = (experts_TK.numel(), up_EFH.shape[1]) if rest[-1] else (0,)
+def _(x_TH: Tensor, _: Tensor, experts_TK: Tensor, up_EHF: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    saved = (experts_TK.numel(), up_EHF.shape[2]) if rest[-1] else (0,)
     return torch.empty_like(x_TH, memory_format=torch.contiguous_format), x_TH.new_empty(saved)
 
 

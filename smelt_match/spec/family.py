@@ -13,6 +13,7 @@ from pydantic import Field
 from smelt_match.errors import BadInput, close_names
 from smelt_match.files import read_text
 from smelt_match.resources import data_files
+from smelt_match.spec.grammar import parse_layout
 from smelt_match.spec.huggingface.reader import CONFIG, Imported, config_at, read_config
 from smelt_match.spec.model import Head, ModelSpec, PublishedRow
 from smelt_match.spec.parts import Record
@@ -59,10 +60,19 @@ def read_specs(path: Path) -> list[Entry]:
 
 def _family(document: Document) -> list[Entry]:
     family = validate(FamilyFile, document)
-    entries, faults, seen, hint = [], [], set(), ""
+    known = {*ModelSpec.model_fields, *PublishedRow.model_fields}
+    unknown = [name for name in family.defaults if name not in known]
+    faults = [f"{document.place(('defaults', name))}: unknown key" for name in unknown]
+    hint = close_names(unknown[0], known) if unknown else ""
+    defaults = {name: value for name, value in family.defaults.items() if name in known}
+    if not family.models:
+        faults.append(f"{document.place(('models',))}: a family has at least one model")
+    entries, seen = [], set()
     for index, model in enumerate(family.models):
+        for name in defaults.keys() - model.keys():
+            document.lines["models", index, name] = document.lines["defaults", name]
         try:
-            spec = _one(document, ("models", index), _with_defaults(family.defaults, model))
+            spec = _one(document, ("models", index), _with_defaults(defaults, model))
             if spec.name in seen:
                 place = document.place(("models", index, "name"))
                 raise BadInput(f"{place}: {spec.name!r} names two models")
@@ -145,15 +155,19 @@ def countable(entry: Entry) -> ModelSpec:
     )
 
 
-def published_match(baseline: str, visits: tuple[int, ...]) -> Head | None:
-    """The shipped row that was published as a match of ``baseline`` under these visits, if there is one."""
+def published_match(baseline: ModelSpec, visits: tuple[int, ...]) -> Head | None:
+    """The shipped row that was published as a match of a shipped baseline under these visits, if there is one.
+
+    A model of the user's that merely has the name of a shipped one has no published row.
+    """
+    own = shipped().get(baseline.name)
+    if own is None or not isinstance(own.spec, ModelSpec) or own.spec.config() != baseline.config():
+        return None
     for entry in shipped().values():
         spec = entry.spec
-        if spec.matches != baseline:
+        if spec.matches != baseline.name:
             continue
         if isinstance(spec, PublishedRow):
-            from smelt_match.spec.grammar import parse_layout
-
             layout = parse_layout(spec.layout, spec.num_layers)
         else:
             assert isinstance(spec, ModelSpec)

@@ -21,7 +21,7 @@ from smelt_match.errors import BadInput
 from smelt_match.spec.layout import MAX_LAYERS, MAX_VISITS, Layout
 
 MAX_DEPTH = 50
-MAX_TEXT = 100_000
+MAX_TEXT = 1_000_000
 _TOKEN = re.compile(r"\s*(?:(?P<int>[0-9]+)|(?P<word>none|mid|early|full|each|loop|visits|of)|(?P<sign>[-x×\[\],]))")
 HINT = "layouts read like mid50x2, early50x2, full x4, each x2, 2-4-2x32, 1-[1x2]-[1x3]-1, loop 4-9 x2 of 12"
 
@@ -70,8 +70,8 @@ class _Parser:
         self.layers = 0
 
     def _scan(self) -> list[_Token]:
-        tokens, at = [], 0
-        while self.source[at:].strip():
+        tokens, at, end = [], 0, len(self.source.rstrip())
+        while at < end:
             match = _TOKEN.match(self.source, at)
             if match is None:
                 at += len(self.source[at:]) - len(self.source[at:].lstrip())
@@ -86,7 +86,7 @@ class _Parser:
     def fail(self, message: str, at: int | None = None) -> NoReturn:
         at = self.tokens[self.next].at if at is None else at
         start = max(0, at - 40)
-        shown = self.source[start : start + 80].replace("\n", " ")
+        shown = "".join(sign if sign.isprintable() else " " for sign in self.source[start : start + 80])
         raise BadInput(f"layout, character {at + 1}: {message}\n  {shown}\n  {' ' * (at - start)}^", HINT)
 
     def peek(self, *kinds: str) -> bool:

@@ -15,6 +15,7 @@ from smelt_match.spec.parts import MAX_WIDTH, Extra, LatentAttention, Record, Wi
 from smelt_match.units import Printed, parse_fraction
 
 MAX_COUNT = 2**20
+MAX_CONTEXT = 10**12
 
 
 def _figure(value: Any) -> str:
@@ -34,8 +35,8 @@ def _rational(value: Any) -> str:
         number = parse_fraction(str(value), "mean_attended_context")
     except BadInput as error:
         raise ValueError(error.message) from None
-    if not 1 <= number <= 2**40:
-        raise ValueError(f"a causal token attends to at least itself: 1 to 2^40 tokens, found {value!r}")
+    if not 1 <= number <= MAX_CONTEXT:
+        raise ValueError(f"a causal token attends to at least itself: 1 to {MAX_CONTEXT:,} tokens, found {value!r}")
     return str(value)
 
 
@@ -134,7 +135,7 @@ class ModelSpec(Head):
     )
     control: str | None = Field(
         None,
-        description="the fully active control of Eq. 1, by name; default: this model with E = k, unlooped",
+        description="the fully active control of Eq. 1, a shipped spec; default: this model with E = k, unlooped",
     )
 
     dense_layers: str | None = Field(
@@ -220,13 +221,13 @@ class ModelSpec(Head):
         try:
             self._layout = parse_layout(self.layout, self.num_layers)
         except BadInput as error:
-            faults.append(error.message.replace("\n", " | "))
+            faults.append(error.message)
         else:
             of_loops = ("loop_num_attention_heads", "backward_visits") if self._layout.is_unlooped else ()
             given = [name for name in of_loops if getattr(self, name) is not None]
             faults += [f"{name} is given, but the layout loops nothing" for name in given]
         if faults:
-            raise ValueError("; ".join(faults))
+            raise ValueError("\n".join(faults))
         return self
 
     def _layers(self, key: str, faults: list[str]) -> frozenset[int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date
 from io import StringIO
 from typing import Any, TypeVar
 
@@ -13,6 +15,7 @@ from smelt_match.errors import BadInput, close_names
 
 MAX_NODES = 200_000
 MAX_DEPTH = 60
+TAGS = {f"tag:yaml.org,2002:{name}" for name in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp")}
 Key = tuple[str | int, ...]
 T = TypeVar("T", bound=BaseModel)
 
@@ -77,14 +80,15 @@ class _Walker:
             raise BadInput(f"{self.where}:{line}: nested too deep, or expands to too many values")
         self.lines[key] = line
         tag = str(node.tag)
-        if not tag.startswith("tag:yaml.org,2002:"):
+        if tag not in TAGS:
             self.faults.append(f"{self.where}:{line}: the tag {tag} is not allowed")
             return None
         if isinstance(node, ScalarNode):
             try:
                 return self.scalar(node)
             except Exception as error:  # the library raises many kinds for bad scalars such as dates
-                self.faults.append(f"{self.where}:{line}: cannot read {node.value[:40]!r}: {error}")
+                reason = re.split(r"[;\n]", str(error))[0] or type(error).__name__
+                self.faults.append(f"{self.where}:{line}: cannot read {node.value[:40]!r}: {reason}")
                 return None
         if isinstance(node, MappingNode):
             return self.mapping(node, key)
@@ -118,10 +122,38 @@ def validate(kind: type[T], document: Document, key: Key = (), value: Any = None
         faults, hints = [], []
         for fault in error.errors(include_url=False, include_context=False):
             path = (*key, *(part for part in fault["loc"] if isinstance(part, (str, int))))
-            faults.append(f"{document.place(path)}: {_sentence(fault)}")
+            if fault["type"] == "value_error":
+                faults += _each(document, path, _sentence(fault))
+            else:
+                faults.append(f"{document.place(path)}: {_sentence(fault)}")
             if fault["type"] == "extra_forbidden":
-                hints.append(close_names(str(fault["loc"][-1]), kind.model_fields))
+                hints.append(close_names(str(fault["loc"][-1]), _keys(kind, fault["loc"][:-1])))
         raise BadInput("\n".join(faults), hints[0] if hints else "") from None
+
+
+def _each(document: Document, path: Key, text: str) -> list[str]:
+    """The faults of a validator, a line each: at the key that a fault begins with, where the file has it."""
+    faults = []
+    for line in text.split("\n"):
+        number = document.lines.get((*path, re.split(r"[ ,:]", line)[0]))
+        if line.startswith(" "):  # the picture under a layout
+            faults.append(line)
+        elif number is None:
+            faults.append(f"{document.place(path)}: {line}")
+        else:
+            owner = ".".join(str(part) for part in path)
+            faults.append(f"{document.where}:{number}: " + (f"{owner}: " if owner else "") + line)
+    return faults
+
+
+def _keys(kind: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
+    """The keys that a mapping inside a model may have."""
+    for part in path:
+        field = kind.model_fields.get(part)
+        inner = None if field is None else field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            kind = inner
+    return list(kind.model_fields)
 
 
 def _sentence(fault: Any) -> str:
@@ -129,6 +161,8 @@ def _sentence(fault: Any) -> str:
         return "unknown key"
     if fault["type"] == "missing":
         return "required key is missing"
+    if fault["type"] in ("dict_type", "model_type"):
+        return f"expected keys and values, found {describe(fault['input'])}"
     message = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input ")
     if fault["type"] == "value_error":
         return message
@@ -141,5 +175,9 @@ def describe(value: Any) -> str:
         return "a mapping"
     if isinstance(value, list):
         return "a list"
-    text = repr(value)
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = value.isoformat() if isinstance(value, date) else repr(value)
     return text if len(text) <= 60 else text[:57] + "…"

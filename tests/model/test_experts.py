@@ -31,8 +31,8 @@ def _naive(experts: Experts, x_TH: Tensor, routing: Routing) -> Tensor:
         for weight, expert in zip(weights_K, chosen_K.tolist(), strict=True):
             up_bias = None if experts.up_bias is None else experts.up_bias[expert]
             down_bias = None if experts.down_bias is None else experts.down_bias[expert]
-            hidden = activate(F.linear(x_H, experts.up[expert], up_bias), experts.gated)
-            total = total + weight * F.linear(hidden, experts.down[expert], down_bias)
+            hidden = activate(F.linear(x_H, experts.up[expert].t(), up_bias), experts.gated)
+            total = total + weight * F.linear(hidden, experts.down[expert].t(), down_bias)
         rows.append(total)
     return torch.stack(rows)
 
@@ -76,16 +76,16 @@ def test_segments_have_the_gradients_of_finite_differences(gated: bool, bias: bo
     def random(*shape: int) -> Tensor:
         return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
 
-    E, H, I, rows = 4, 5, 3, 6 if gated else 3
+    E, H, I, columns = 4, 5, 3, 6 if gated else 3
     chosen = torch.tensor([[0, 2], [2, 3], [3, 0]])  # nobody chooses 1
-    biases = (random(E, rows), random(E, H)) if bias else (None, None)
-    inputs = (random(3, H), random(3, 2), random(E, rows, H), random(E, H, I), *biases)
+    biases = (random(E, columns), random(E, H)) if bias else (None, None)
+    inputs = (random(3, H), random(3, 2), random(E, H, columns), random(E, I, H), *biases)
     assert torch.autograd.gradcheck(lambda x, w, *rest: expert_segments(x, w, chosen, *rest, gated), inputs)
 
 
 def test_the_operations_keep_the_rules_of_custom_operations() -> None:
     x, weights, chosen = torch.randn(5, 6), torch.rand(5, 2), torch.tensor([[0, 1], [1, 2], [2, 0], [0, 1], [1, 0]])
-    inputs = [x, weights, chosen, torch.randn(3, 8, 6), torch.randn(3, 6, 4), torch.randn(3, 8), torch.randn(3, 6)]
+    inputs = [x, weights, chosen, torch.randn(3, 6, 8), torch.randn(3, 4, 6), torch.randn(3, 8), torch.randn(3, 6)]
     inputs = [tensor.requires_grad_() if tensor.is_floating_point() else tensor for tensor in inputs]
     torch.library.opcheck(torch.ops.smelt_match.experts.default, (*inputs, True, True))
 

@@ -40,8 +40,11 @@ def test_logits_and_balancing_loss_are_those_of_transformers(kind: str, changes:
         eos_token_id=None, experts_implementation="eager", **extra,
     )  # fmt: skip
     theirs = getattr(transformers, f"{kind}ForCausalLM")(config)
-    weights = ours.state_dict().items()
-    theirs.load_state_dict({".".join(NAMES.get(part, part) for part in name.split(".")): w for name, w in weights})
+    weights = {}
+    for name, tensor in ours.state_dict().items():
+        stored = tensor.transpose(1, 2) if ".experts." in name else tensor
+        weights[".".join(NAMES.get(part, part) for part in name.split("."))] = stored
+    theirs.load_state_dict(weights)
     ids = tokens()
     out, expected = ours(ids), theirs(ids, use_cache=False)
     torch.testing.assert_close(out.logits_BSV, expected.logits, rtol=1e-3, atol=1e-4)
