@@ -53,7 +53,7 @@ def check_writable(path: Path, force: bool) -> None:
         if path.is_dir():
             raise BadInput(f"{path}: is a folder; name a file in it")
         if path.exists() and not force:
-            raise BadInput(f"{path}: exists already", "add --force to replace it, or choose another -o PATH")
+            raise BadInput(f"{path}: exists already", "add --force to replace it, or choose another path")
         parent = path.parent
         if not parent.is_dir():
             raise BadInput(f"{path}: the folder {parent} does not exist")

@@ -52,11 +52,12 @@ def round_half_even(value: Fraction) -> int:
 def percent(value: Fraction, digits: int = 2) -> str:
     """A signed percentage of an exact fraction, such as ``+2.87 %``; exact zero is ``0 %``.
 
-    Halves round away from zero. A deviation that is not zero but rounds to it keeps its sign (``+0.00 %``), so that
-    zero always means zero.
+    Halves round away from zero. A deviation that is not zero shows as many digits as it needs not to look like it.
     """
     if value == 0:
         return "0 %"
+    while digits < 12 and abs(value) * 100 * 10**digits < Fraction(1, 2):
+        digits += 1  # a deviation that is not zero must not look like it
     units = abs(value) * 100 * 10**digits
     text = f"{Decimal((2 * units.numerator + units.denominator) // (2 * units.denominator)).scaleb(-digits):f}"
     return f"{MINUS if value < 0 else '+'}{text} %"
@@ -69,8 +70,9 @@ def grouped(value: Fraction | int) -> str:
 
 
 def billions(value: int) -> str:
-    """A parameter count as the field prints it: three decimals of a billion below ten, else two."""
-    return f"{value / 1e9:.3f}" if value < 10**10 else f"{value / 1e9:.2f}"
+    """A parameter count in billions: three decimals below ten billion, two above, five below ten million."""
+    digits = 5 if value < 10**7 else 3 if value < 10**10 else 2
+    return f"{value / 1e9:.{digits}f}"
 
 
 class Printed:

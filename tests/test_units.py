@@ -31,10 +31,11 @@ def test_what_is_not_a_number_is_refused_by_name(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(Fraction(0), "0 %"), (Fraction(1, 32), "+3.13 %"), (Fraction(-1, 64), "−1.56 %"), (Fraction(1, 10**9), "+0.00 %"),
-     (Fraction(-1, 10**9), "−0.00 %"), (Fraction(-1, 32), "−3.13 %"), (Fraction(2), "+200.00 %")],
+    [(Fraction(0), "0 %"), (Fraction(1, 32), "+3.13 %"), (Fraction(-1, 64), "−1.56 %"),
+     (Fraction(1, 10**9), "+0.0000001 %"), (Fraction(-1, 10**6), "−0.0001 %"),
+     (Fraction(-1, 32), "−3.13 %"), (Fraction(2), "+200.00 %")],
 )  # fmt: skip
-def test_a_percentage_rounds_half_away_from_zero_and_keeps_its_sign(value: Fraction, text: str) -> None:
+def test_a_percentage_rounds_half_away_from_zero_and_never_looks_like_zero(value: Fraction, text: str) -> None:
     assert percent(value) == text
 
 

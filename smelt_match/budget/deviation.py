@@ -13,17 +13,18 @@ class Deviation:
     """Signed relative deviations (candidate − baseline) / baseline.
 
     ``attention`` is the attention part of the FLOPs: where it is 0, the FLOPs deviation is the same at every
-    context length up to the constant part. Under a convention that bills no attention it is 0.
+    context length up to the constant part. It is None under a convention that bills no attention.
     """
 
     flops: Fraction
     params: Fraction
     kv: Fraction
-    attention: Fraction
+    attention: Fraction | None
 
-    def as_json(self) -> dict[str, float]:
+    def as_json(self) -> dict[str, float | None]:
         """Signed fractions as floats."""
-        return {name: float(getattr(self, name)) for name in self.__dataclass_fields__}
+        found = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {name: None if value is None else float(value) for name, value in found.items()}
 
 
 def deviation(candidate: Budget, baseline: Budget) -> Deviation:
@@ -33,7 +34,8 @@ def deviation(candidate: Budget, baseline: Budget) -> Deviation:
         ours, theirs = Fraction(getattr(candidate, name)), Fraction(getattr(baseline, name))
         return (ours - theirs) / theirs if theirs else Fraction(0)
 
-    return Deviation(relative("flops"), relative("params"), relative("kv"), relative("attention"))
+    attention = relative("attention") if baseline.attention else None
+    return Deviation(relative("flops"), relative("params"), relative("kv"), attention)
 
 
 def sparsity(budget: Budget, control: Budget) -> Fraction:

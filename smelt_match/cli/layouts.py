@@ -87,6 +87,8 @@ def _depths(text: str | None, default: int) -> range:
     if not text.isascii() or not (first.isdigit() and (last.isdigit() or not last)) or len(text) > 12:
         raise BadInput(f"--depths {text[:40]!r}: write 12 or 10-14")
     low, high = int(first), int(last or first)
+    if low > high:
+        raise BadInput(f"--depths {text}: {low} is more than {high}")
     if not 1 <= low <= high <= 512 or high - low > 64:
         raise BadInput(f"--depths {text}: at most 65 depths between 1 and 512")
     return range(low, high + 1)

@@ -47,7 +47,7 @@ Output = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="PATH", help="Write there instead of to the terminal."),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Let -o replace a file.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
 
 
 def context_option(mean: str | None, tokens: int | None, lengths: Path | None, window: int | None) -> Context | None:

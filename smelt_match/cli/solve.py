@@ -191,6 +191,8 @@ def _pinned(text: str) -> tuple[str, int]:
 
     name, _, value = (part.strip() for part in text.partition("="))
     name = SHORT.get(name, name)
+    if name in ("num_layers", "L"):
+        raise BadInput(f"--fix {text[:60]!r}: the depth is not searched", "give it with --depth N")
     if name not in SHORT.values():
         raise BadInput(f"--fix {text[:60]!r}: unknown dimension {name[:40]!r}", close_names(name[:40], SHORT.values()))
     most = MAX_WIDTH if name in ("hidden_size", "expert_intermediate_size", "head_dim") else MAX_COUNT
@@ -331,5 +333,7 @@ def _ways_out(result: Matched) -> list[str]:
     near = layout_floors(question, [question.layout.num_layers], max(2, *question.layout.counts))
     others = [row.layout for row in near if row.layout.visits != question.layout.visits]
     changes += [(f'--loop "{layout.text}"', replace(question, layout=layout)) for layout in others[:3]]
-    found = ways_out(question, changes)
-    return [way_out_line(way) for way in sorted(found, key=lambda way: not way.within)]
+    found = sorted(ways_out(question, changes), key=lambda way: not way.within)
+    lines = [way_out_line(way) for way in found]
+    none_within = lines and not any(way.within for way in found)
+    return ["of those tried, none is within the tolerance", *lines] if none_within else lines

@@ -63,7 +63,7 @@ FRONT = (
     Column("model", "policy", left=True),
     *CONFIG,
     *DEVIATION,
-    Column("worst", "max(|flops|, |params|)", percent),
+    Column("worst", "max(|flops|, |params|)", lambda value: percent(value).lstrip("+")),
     Column("shape_distance", "shape", lambda value: f"{value:.3f}"),
     Column("alignment", "alignment"),
     *HOW,

@@ -141,7 +141,8 @@ class Matched:
         """The FLOPs deviation under every named convention: a match under one can be off under another."""
         context = self.answer.question.context
         found = {}
-        for name, convention in CONVENTIONS.items():
+        own = self.answer.question.convention
+        for name, convention in {**CONVENTIONS, own.name: own}.items():
             ours = count(spec, convention, context, self._control).budget
             theirs = count(self.answer.question.baseline, convention, context, self._control).budget
             found[name] = float(deviation(ours, theirs).flops)

@@ -14,7 +14,7 @@ from smelt_match.errors import BadInput
 from smelt_match.export.document import Matched, convention_note
 from smelt_match.match.answer import PolicyAnswer, WayOut
 from smelt_match.match.order import named
-from smelt_match.match.problem import HEADS_IN_WORDS, Points, Problem
+from smelt_match.match.problem import HEADS_IN_WORDS, POINT_AXES, Points, Problem
 from smelt_match.match.solver import Solution, kv_floor, kv_nearest
 from smelt_match.match.study import StudyResult
 from smelt_match.units import percent
@@ -45,19 +45,46 @@ def _policy(matched: Matched, policy: PolicyAnswer) -> list[str]:
     if problem is None or solution is None:
         return [f"{policy.policy}: {policy.reason.removeprefix(policy.policy + ': ')}"]
     heads = "the loop has the baseline's heads divided by the visits, head size unchanged"
-    lines = [f"{policy.policy}: {HEADS_IN_WORDS[problem.question.heads] if policy.policy == 'uniform' else heads}"]
+    lines = [f"{policy.policy}: {_heads(problem) if policy.policy == 'uniform' else heads}"]
     if policy.reason:
         lines.append(policy.reason)
     if "kv" in problem.question.match:
         lines.append(f"KV floor: {kv_floor_words(problem)}")
-    points = "point" if solution.within == 1 else "points"
-    lines.append(
-        f"rung: max(|flops|, |params|) within {_bare(solution.rung)}, with {solution.within:,} {points} in it; nothing "
-        f"on the grid comes closer than {_bare(solution.minimax, 3)}"
-    )
+        if solution.floor is not None and abs(solution.floor) != abs(kv_floor(problem)):
+            lines.append(f"the floor has no point within the rules, so that KV is {percent(solution.floor)}")
+    lines.append(_rung(solution))
+    lines += [f"pinned off the grid: {text}" for text in _off_grid(problem)]
     counted = next(match for name, rank, match, _ in matched.rows if name == policy.policy and rank == 1)
     lines += [_drift(matched, counted), _conventions(matched, counted), *_alignment(problem, solution)]
     return [lines[0], *(f"  {line}" for line in lines[1:])]
+
+
+def _heads(problem: Problem) -> str:
+    """The head rule in force, with pinned counts."""
+    question = problem.question
+    pinned = [f"{name} pinned to {question.fixed[name]}" for name in POINT_AXES[4:] if name in question.fixed]
+    return ", ".join(pinned) or HEADS_IN_WORDS[question.heads]
+
+
+def _rung(solution: Solution) -> str:
+    """The rung that was taken, and how close the whole search space comes."""
+    points = "point" if solution.within == 1 else "points"
+    where = "with these heads" if solution.floor is None else "with this KV width and these heads"
+    return (
+        f"rung: max(|flops|, |params|) within {_bare(solution.rung)}, with {solution.within:,} {points} in it; "
+        f"{where} nothing on the grid comes closer than {_bare(solution.minimax, 3)}"
+    )
+
+
+def _off_grid(problem: Problem) -> list[str]:
+    """Pinned sizes that the grid does not have."""
+    question = problem.question
+    config = question.baseline.config()
+    return [
+        f"{name} {value}"
+        for name, value in question.fixed.items()
+        if name not in POINT_AXES[4:] and value not in getattr(question.grid, name).at(config[name])
+    ]
 
 
 def _bare(value: Fraction, digits: int = 2) -> str:
@@ -89,6 +116,10 @@ def _nearest(problem: Problem) -> str:
 
 def _drift(matched: Matched, counted: Counted) -> str:
     question = matched.answer.question
+    if question.convention.attention == "none":
+        return (
+            f"FLOPs deviation: the same at every document length, since {question.convention.name!r} bills no attention"
+        )
     parts = []
     for tokens in DRIFT_TOKENS:
         context = Context.causal(tokens)
@@ -126,7 +157,7 @@ def _study(study: StudyResult) -> str:
 
 
 def way_out_line(way: WayOut) -> str:
-    """What another question reaches, in one line."""
+    """What another question reaches, in one line; policies that change nothing are left out."""
     parts = []
     for policy in way.answer.solved:
         assert policy.solution is not None

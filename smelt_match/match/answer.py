@@ -95,7 +95,9 @@ def _freed(question: Question, kept: Solution | None, top: int) -> PolicyAnswer 
 def _with_floor(policy: Policy, problem: Problem, solution: Solution | None, reason: str) -> PolicyAnswer:
     if "kv" not in problem.question.match:
         return PolicyAnswer(policy, problem, solution, reason)
-    floor = solution.floor if solution is not None else kv_floor(problem)
+    floor = kv_floor(problem)
+    if solution is not None and solution.floor is not None and abs(solution.floor) == abs(floor):
+        floor = solution.floor  # of two equally near widths, the one that was chosen
     return PolicyAnswer(policy, problem, solution, reason, floor)
 
 
@@ -112,7 +114,10 @@ def _nothing(problem: Problem) -> str:
         closest = solve(Problem(replace(question, tolerance=None), problem.policy))
         if closest is not None:
             reached = percent(closest.minimax).lstrip("+")
-            return f"{problem.policy}: at its KV floor, max(|flops|, |params|) is at best {reached}"
+            return (
+                f"{problem.policy}: no point of the grid lies within the tolerance; at the KV floor, "
+                f"max(|flops|, |params|) is at best {reached}"
+            )
     return (
         f"{problem.policy}: no point of grid {question.grid.name!r} obeys the rules ({HEADS_IN_WORDS[question.heads]})"
     )
@@ -128,7 +133,10 @@ class WayOut:
 
 
 def ways_out(question: Question, changes: list[tuple[str, Question]]) -> list[WayOut]:
-    """Solve each changed question without a tolerance, and say which land within it; the closest policy of each."""
+    """Solve changed questions without a tolerance, and say which land within it; what changes nothing is left out."""
+    present = {
+        (way.policy, way.solution.ranked[0]) for way in answer(replace(question, tolerance=None)).solved if way.solution
+    }
     found = []
     for change, changed in changes:
         try:
@@ -136,6 +144,13 @@ def ways_out(question: Question, changes: list[tuple[str, Question]]) -> list[Wa
             strict = answer(replace(changed, tolerance=question.tolerance))
         except BadInput:
             continue
-        if free.solved:
-            found.append(WayOut(change, strict if strict.solved else free, bool(strict.solved)))
+        reached = strict if strict.solved else free
+        new = tuple(
+            policy
+            for policy in reached.solved
+            if policy.solution
+            and ((policy.policy, policy.solution.ranked[0]) not in present or changed.layout != question.layout)
+        )
+        if new:
+            found.append(WayOut(change, Answer(changed, new), bool(strict.solved)))
     return found

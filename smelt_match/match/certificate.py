@@ -12,7 +12,7 @@ from smelt_match.budget.components import Dims
 from smelt_match.budget.ledger import Group, groups_of, spec_groups
 from smelt_match.match.answer import Answer, PolicyAnswer
 from smelt_match.match.problem import POINT_AXES, Points, Problem
-from smelt_match.match.solver import Solution, kv_nearest, pure_minimax
+from smelt_match.match.solver import Solution, kv_deviations, pure_minimax
 from smelt_match.units import fraction_text
 
 FORMULA_VERSION = 1
@@ -20,7 +20,7 @@ PLAIN_DIMS = Dims(1, 1, 1, 1, 1, 1, 2)  # forms and visits are all that a group 
 
 
 def certificate(answer: Answer) -> dict[str, Any]:
-    """The certificate of an answer: one entry for each policy, null where it has no match."""
+    """The certificate of an answer: one entry for each policy, null where the policy does not exist."""
     return {
         "formula_version": FORMULA_VERSION,
         "policies": {policy.policy: _policy(policy) for policy in answer.policies},
@@ -29,7 +29,7 @@ def certificate(answer: Answer) -> dict[str, Any]:
 
 def _policy(policy: PolicyAnswer) -> dict[str, Any] | None:
     problem, solution = policy.problem, policy.solution
-    if problem is None or solution is None:
+    if problem is None:
         return None
     question = problem.question
     base = question.baseline
@@ -79,14 +79,8 @@ def _policy(policy: PolicyAnswer) -> dict[str, Any] | None:
         if tolerance is None
         else {name: fraction_text(getattr(tolerance, name)) for name in ("flops", "params", "kv")},
         "targets": {"flops_scale": problem.attended.denominator, **problem.targets},
-        "kv_floor": _floor(problem, solution),
-        "rung": fraction_text(solution.rung),
-        "points_within_rung": solution.within,
-        "minimax_flops_params": fraction_text(solution.minimax),
         "minimax_all": _pure(problem),
-        "optimum": _point(solution.ranked[0]),
-        "deviation": _deviation(problem, solution.ranked[0]),
-        "runner_up": _point(solution.ranked[1]) if len(solution.ranked) > 1 else None,
+        **_found(problem, solution),
     }  # fmt: skip
 
 
@@ -110,10 +104,29 @@ def _axis(values: tuple[int, ...]) -> dict[str, Any]:
     return {"values": list(values)}
 
 
-def _floor(problem: Problem, solution: Solution) -> dict[str, Any] | None:
+def _found(problem: Problem, solution: Solution | None) -> dict[str, Any]:
+    """What the search says; with no solution it says that no point obeys the rules and the tolerance."""
+    if solution is None:
+        names = ("kv_level", "rung", "minimax_flops_params", "optimum", "deviation", "runner_up")
+        return {**dict.fromkeys(names), "points_within_rung": 0}
+    return {
+        "kv_level": _level(problem, solution),
+        "rung": fraction_text(solution.rung),
+        "points_within_rung": solution.within,
+        "minimax_flops_params": fraction_text(solution.minimax),
+        "optimum": _point(solution.ranked[0]),
+        "deviation": _deviation(problem, solution.ranked[0]),
+        "runner_up": _point(solution.ranked[1]) if len(solution.ranked) > 1 else None,
+    }
+
+
+def _level(problem: Problem, solution: Solution) -> dict[str, Any] | None:
+    """The KV deviation of the optimum, and all KV widths as near as that: the floor, unless it has no point."""
     if solution.floor is None:
         return None
-    return {"deviation": fraction_text(solution.floor), "kv_widths": list(kv_nearest(problem))}
+    deviations = kv_deviations(problem)
+    nearest = [K for K, value in deviations.items() if abs(value) == abs(solution.floor)]
+    return {"deviation": fraction_text(solution.floor), "kv_widths": nearest}
 
 
 def _pure(problem: Problem) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from smelt_match.match.order import RUNGS, SHAPE_STEP, alignment, shape_steps
 from smelt_match.match.problem import Points, Problem
-from smelt_match.match.solver import at_floor
+from smelt_match.match.solver import nearest_level
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,10 @@ class FrontPoint:
 
 def pareto_front(problem: Problem) -> list[FrontPoint]:
     """All non-dominated points within 8 % (or within the first rung that holds any), closest deviation first."""
-    search = at_floor(problem)
-    found = search.first_rung()
+    found = nearest_level(problem)
     if found is None:
         return []
-    rung, points = found
+    search, rung, points = found
     if rung < RUNGS[-1]:
         points = search.points(RUNGS[-1])
     front: list[FrontPoint] = []

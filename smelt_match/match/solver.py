@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from smelt_match.errors import BadInput
-from smelt_match.match.order import best, rungs
+from smelt_match.match.order import RUNGS, best, rungs
 from smelt_match.match.problem import POINT_AXES, Points, Problem
 from smelt_match.spec.model import ModelSpec
 
@@ -229,11 +229,13 @@ class Search:
 
     def first_rung(self) -> tuple[Fraction, Points] | None:
         """The first rung of the ladder that holds a point, with its points; None if no point obeys the rules."""
-        if len(self.pairs):
-            for rung in rungs():
-                points = self.points(rung)
-                if len(points):
-                    return rung, points
+        tolerance = self.problem.question.tolerance
+        for rung in rungs() if len(self.pairs) else ():
+            points = self.points(rung)
+            if len(points):
+                return rung, points
+            if tolerance is not None and rung >= max(tolerance.flops, tolerance.params):
+                break  # wider rungs are cut to the tolerance
         return None
 
 
@@ -284,26 +286,65 @@ class Solution:
 
 
 def solve(problem: Problem, top: int = 2) -> Solution | None:
-    """The first ``top`` points of the total order, or None if no point obeys the rules and the tolerance."""
-    found = at_floor(problem).first_rung()
+    """The first ``top`` points of the total order, or None if no point obeys the rules and the tolerance.
+
+    Points beyond the first rung are ranked too, up to 8 %, where the rung holds fewer than ``top``.
+    """
+    found = nearest_level(problem)
     if found is None:
         return None
-    rung, points = found
+    search, rung, points = found
     ranked = best(problem, points, top)
+    previous = rung
+    for wider in rungs():
+        if len(ranked) >= top or wider > RUNGS[-1]:
+            break
+        if wider > rung:
+            ranked += best(problem, _beyond(search, search.points(wider), previous), top - len(ranked))
+            previous = wider
     floor = None
     if "kv" in problem.question.match:
         floor = problem.relative("kv", int(problem.values(Points.of(ranked[0]))["kv"][0]))
     return Solution(problem, floor, rung, len(points), minimax(problem, points), ranked)
 
 
-def at_floor(problem: Problem) -> Search:
-    """The search over KV widths at the floor (all widths, when KV is not matched); empty if the floor is too far."""
+def _beyond(search: Search, points: Points, rung: Fraction) -> Points:
+    """The points that do not lie within a rung."""
+    values = search.problem.values(points)
+    inside = np.ones(len(points), dtype=bool)
+    for budget in ("flops", "params"):
+        if budget in search.problem.question.match:
+            low, high = search.bounds(budget, rung)
+            inside &= ((values[budget] >= low) & (values[budget] <= high)).astype(bool)
+    return points.take(~inside)
+
+
+def kv_levels(problem: Problem) -> list[set[int]]:
+    """KV widths K = n_kv·d by how far they are from the baseline's cache, nearest first, within the tolerance.
+
+    One level of all widths, when KV is not matched.
+    """
     if "kv" not in problem.question.match:
-        return Search(problem, {d * n_kv for d, _, n_kv in problem.geometries})
+        return [{d * n_kv for d, _, n_kv in problem.geometries}]
     tolerance = problem.question.tolerance
-    if tolerance is not None and abs(kv_floor(problem)) > tolerance.kv:
-        return Search(problem, set())
-    return Search(problem, kv_nearest(problem).keys())
+    by_distance: dict[Fraction, set[int]] = {}
+    for K, deviation in kv_deviations(problem).items():
+        if tolerance is None or abs(deviation) <= tolerance.kv:
+            by_distance.setdefault(abs(deviation), set()).add(K)
+    return [by_distance[distance] for distance in sorted(by_distance)]
+
+
+def nearest_level(problem: Problem) -> tuple[Search, Fraction, Points] | None:
+    """The nearest KV level that has a point, with its first rung and the points in it.
+
+    That is the KV floor, unless the rules or the tolerance leave it without any point.
+    """
+    for widths in kv_levels(problem):
+        search = Search(problem, widths)
+        found = search.first_rung()
+        if found is not None:
+            return search, *found
+    return None
 
 
 def pure_minimax(problem: Problem, count_ties: bool = True) -> tuple[Fraction, int | None]:

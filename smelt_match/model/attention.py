@@ -67,7 +67,7 @@ class Attention(nn.Module):
 
 def attend(q_BSND: Tensor, k_BPGD: Tensor, v_BPGC: Tensor, reach: Reach) -> Tensor:
     """softmax(q·k / sqrt(D)) v within reach, as (B, S, N, C). Query head n reads key-value head n // (N/G)."""
-    shared = q_BSND.shape[2] != k_BPGD.shape[2]
+    shared = bool(q_BSND.shape[2] != k_BPGD.shape[2])  # under torch.jit.trace, sizes are tensors
     if reach.lengths is not None:
         return _by_document(q_BSND, k_BPGD, v_BPGC, reach.lengths, shared)
     q, k, v = (heads.transpose(1, 2) for heads in (q_BSND, k_BPGD, v_BPGC))

@@ -1,7 +1,7 @@
 """Routed experts: many small feed-forwards, each on the tokens that chose it.
 
-Shapes: T tokens, H width, E experts, K experts of each token, A = T·K assignments, I expert width, F columns of the first
-matrix (2·I with gate and up stacked, I without a gate).
+Shapes: T tokens, H width, E experts, K experts of each token, A = T·K assignments, I expert width, F columns of the
+first matrix (2·I with gate and up side by side, I without a gate).
 """
 
 from __future__ import annotations

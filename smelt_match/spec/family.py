@@ -131,7 +131,7 @@ def expand(text: str) -> list[Entry]:
     family's baselines; a pattern (``200m_*``) gives every shipped spec it matches.
     """
     if looks_like_path(text) or (text not in shipped() and _is_there(text)):
-        return read_specs(Path(text))
+        return _with_known_controls(read_specs(Path(text)), text)
     entries = shipped()
     if text in entries:
         return [entries[text]]
@@ -142,6 +142,18 @@ def expand(text: str) -> list[Entry]:
         families = {entry.family for entry in entries.values() if entry.family}
         raise BadInput(f"unknown spec {text[:80]!r}", close_names(text[:80], {*entries, *families}))
     return members
+
+
+def _with_known_controls(entries: list[Entry], where: str) -> list[Entry]:
+    """The entries of a user's file, whose controls must be shipped specs or the model itself."""
+    faults = [
+        f"{where}: {entry.spec.name}: control: {name!r} is not a shipped spec"
+        for entry in entries
+        if (name := getattr(entry.spec, "control", None)) not in (None, entry.spec.name, *shipped())
+    ]
+    if faults:
+        raise BadInput("\n".join(faults), "name a shipped spec, or leave control out: then it is this model with E = k")
+    return entries
 
 
 def countable(entry: Entry) -> ModelSpec:

@@ -210,4 +210,4 @@ def test_the_control_of_a_model_activates_all_its_experts(spec: ModelSpec) -> No
 @given(specs(), rules, contexts)
 def test_a_model_deviates_from_itself_by_exactly_zero(spec: ModelSpec, rule: object, context: Context) -> None:
     budget = ledger(spec, rule, context).budget  # type: ignore[arg-type]
-    assert set(vars(deviation(budget, budget)).values()) == {Fraction(0)}
+    assert set(vars(deviation(budget, budget)).values()) <= {Fraction(0), None}

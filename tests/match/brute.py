@@ -106,11 +106,11 @@ class Search:
         if "kv" in self.match and not kv_values:
             return None
         everything = rows
-        if "kv" in self.match:
-            floor = min(abs(value) for value in kv_values)
-            rows = [row for row in rows if abs(row[1]["kv"]) == floor]
         if not rows:
             return None
+        if "kv" in self.match:
+            level = min(abs(off["kv"]) for _, off in rows)
+            rows = [row for row in rows if abs(row[1]["kv"]) == level]
         judged = [name for name in ("flops", "params") if name in self.match]
         worst = [max(abs(off[name]) for name in judged) for _, off in rows]
         minimax = min(worst)
@@ -119,7 +119,10 @@ class Search:
             ladder.append(ladder[-1] * 2)
         rung = next(step for step in ladder if minimax <= step)
         within = [row for row, value in zip(rows, worst, strict=True) if value <= rung]
-        ranked = sorted(within, key=lambda row: self._key(*row))
+        reach = max(rung, LADDER[-1])
+        near = [(row, value) for row, value in zip(rows, worst, strict=True) if value <= reach]
+        steps = {id(row): next(step for step in ladder if value <= step) for row, value in near}
+        ranked = sorted((row for row, _ in near), key=lambda row: (steps[id(row)], *self._key(*row)))
         points = [(m.H, m.E, m.I, m.d, m.n_q, m.n_kv) for m, _ in ranked]
         pure = [max(abs(off[name]) for name in ("flops", "params", "kv")) for _, off in everything]
         return points, rung, len(within), minimax, (min(pure), pure.count(min(pure)))

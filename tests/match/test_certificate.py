@@ -74,7 +74,7 @@ def _changed(proof: Any, path: tuple[Any, ...], change: Callable[[Any], Any]) ->
     return proof
 
 
-CLAIMS = ("targets", "kv_floor", "points_within_rung", "minimax_flops_params", "minimax_all", "optimum", "runner_up",
+CLAIMS = ("targets", "kv_level", "points_within_rung", "minimax_flops_params", "minimax_all", "optimum", "runner_up",
           "deviation", "baseline", "rung")  # fmt: skip
 
 
@@ -130,3 +130,34 @@ def test_what_is_no_certificate_is_refused(ask: Ask, damage: Callable[[Any], Any
 def test_other_json_is_refused(other: Any) -> None:
     with pytest.raises(BadInput, match="not a certificate"):
         verify(other, "it")
+
+
+HEADLINES = [
+    ("floors", "kv", "uniform"), ("convention", "name"), ("convention", "attended_tokens_billed"), ("grid",),
+    ("layout", "canonical"), ("layout", "num_layers"), ("baseline", "name"), ("baseline", "budget", "params_active"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", HEADLINES, ids=".".join)
+def test_a_tampered_headline_fails(ask: Ask, path: tuple[str, ...]) -> None:
+    whole = document(ask("nano_s85", "mid50x2"))
+    assert failures(_changed(whole, path, lambda value: 0.5 if isinstance(value, float) else f"{value}1"))
+
+
+def test_a_match_without_a_certificate_fails(ask: Ask) -> None:
+    whole = document(ask("nano_s85", "mid50x2"))
+    whole["certificate"]["policies"]["split"] = None
+    assert failures(whole) == ["split: certificate"]
+
+
+def test_that_there_is_no_match_is_certified_too(ask: Ask) -> None:
+    tight = Tolerance(*[Fraction(1, 10**6)] * 3)
+    whole = document(ask("200m_s95", "mid50x2", tolerance=tight))
+    assert whole["matches"] == []
+    assert failures(whole) == []
+    wide = Tolerance(*[Fraction(4, 100)] * 3)
+    claims_too_little = document(ask("200m_s95", "mid50x2", tolerance=wide))
+    entry = claims_too_little["certificate"]["policies"]["uniform"]
+    for claim in ("kv_level", "rung", "minimax_flops_params", "optimum", "deviation", "runner_up"):
+        entry[claim] = None
+    assert "uniform: no point within the tolerance" in failures(claims_too_little)

@@ -14,7 +14,7 @@ from smelt_match.match.layouts import layout_floors, middle_layout
 from smelt_match.match.order import alignment, shape_steps
 from smelt_match.match.problem import Points, Problem, Question
 from smelt_match.match.rules import rules_for
-from smelt_match.match.solver import at_floor, solve
+from smelt_match.match.solver import nearest_level, solve
 
 Ask = Callable[..., Question]
 
@@ -22,7 +22,9 @@ Ask = Callable[..., Question]
 @pytest.mark.parametrize(("name", "heads"), [("200m_s95", "kept"), ("nano_s85", "free-kv"), ("100m_s0", "free")])
 def test_the_front_holds_exactly_the_points_that_no_other_beats(ask: Ask, name: str, heads: str) -> None:
     problem = Problem(ask(name, "mid50x2", heads=heads), "uniform")
-    points = at_floor(problem).points(Fraction(8, 100))
+    found = nearest_level(problem)
+    assert found is not None
+    points = found[0].points(Fraction(8, 100))
     values = problem.values(points)
     shape, score = shape_steps(problem, points), alignment(problem, points)
     measures = {

@@ -167,6 +167,28 @@ def test_a_tolerance_is_inclusive_and_never_binds_attention(ask: Ask) -> None:
     assert solve(Problem(replace(question, tolerance=tighter), "uniform")) is None
 
 
+def test_a_tolerance_reaches_past_a_floor_that_has_no_point(ask: Ask) -> None:
+    """At the KV floor nothing lies within 0.05 % in FLOPs and parameters; a little further from it something does."""
+    tolerance = Tolerance(Fraction(5, 10_000), Fraction(5, 10_000), Fraction(20, 100))
+    uniform = answer(ask("200m_s95", "mid50x2", tolerance=tolerance)).policies[0]
+    assert uniform.problem is not None
+    assert uniform.solution is not None
+    off = deviations(uniform.problem, uniform.solution.ranked[0])
+    assert max(abs(off["flops"]), abs(off["params"])) <= Fraction(5, 10_000)
+    assert Fraction(1, 32) < abs(off["kv"]) <= Fraction(20, 100)
+    assert uniform.floor == Fraction(1, 32)
+
+
+def test_ranks_go_on_past_the_first_rung(ask: Ask) -> None:
+    problem = Problem(ask("200m_s95", "mid50x2"), "uniform")
+    solution = solve(problem, top=6)
+    assert solution is not None
+    assert (solution.within, len(solution.ranked)) == (1, 6)
+    keys = [order_key(problem, point) for point in solution.ranked]
+    assert keys == sorted(keys)
+    assert keys[1][1] > solution.rung
+
+
 def test_one_sided_answers_never_exceed_the_baseline(ask: Ask) -> None:
     for policy in answer(ask("200m_s95", "mid50x2", one_sided=True)).solved:
         assert policy.problem is not None

@@ -1,0 +1,92 @@
+"""``smelt-match export``: a model as other systems read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from smelt_match.cli import options
+from smelt_match.errors import BadInput, close_names
+
+EXAMPLES = """Examples:
+
+  smelt-match export nano_s85 --to hf-unrolled -o nano-hf --vocab-size 64
+
+  smelt-match export nano_s85 --to hf -o nano-looped --vocab-size 64
+
+  smelt-match export nano_s85 --to megatron --vocab-size 64
+"""
+CHECKPOINTS = ("hf-unrolled", "hf")
+TARGETS = (*CHECKPOINTS, "torchtitan", "megatron")
+DTYPES = ("float32", "bfloat16")
+
+
+def export(
+    spec: Annotated[str, typer.Argument(help="A spec's name, a YAML file, or a config.json.")],
+    to: Annotated[str, typer.Option("--to", help="hf-unrolled, hf, torchtitan or megatron.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="PATH", help="The folder to write; a file for torchtitan, megatron."),
+    ] = None,
+    vocab_size: Annotated[
+        int | None, typer.Option("--vocab-size", metavar="N", help="Where the spec does not state it.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", help="Initialise the weights from it; default: 0.")
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option("--weights", metavar="FILE", help="A safetensors file of the model's state dict.")
+    ] = None,
+    dtype: Annotated[str, typer.Option("--dtype", help="float32 or bfloat16.")] = "float32",
+    force: Annotated[bool, typer.Option("--force", help="Let -o replace an earlier export.")] = False,
+) -> None:
+    """Write a model as a checkpoint or a config of another system.
+
+    hf-unrolled: a stock Mixtral or Qwen3-MoE checkpoint with a layer for each
+    visit and 1/r folded into the weights, so that engines that know no loops
+    serve it. hf: weights stored once, with a modelling file that transformers
+    loads by trust_remote_code. torchtitan, megatron: the model's arguments.
+    """
+    from smelt_match.spec.family import countable, expand
+
+    _choice("--to", to, TARGETS)
+    _choice("--dtype", dtype, DTYPES)
+    found = expand(spec)
+    if len(found) != 1:
+        raise BadInput(f"{spec}: names {len(found)} models; an export takes one")
+    model_spec = countable(found[0])
+    if to not in CHECKPOINTS:
+        given = [name for name, value in (("--weights", weights), ("--seed", seed)) if value is not None]
+        if given:
+            raise BadInput(f"{' and '.join(given)}: --to {to} writes a config, which has no weights")
+        from smelt_match.export.checkpoint.texts import text_for
+
+        options.check_output(output, force)
+        options.emit(text_for(to, model_spec, vocab_size), output, force)
+        return
+    if output is None:
+        raise BadInput(f"--to {to} writes a folder", "name it with -o DIR")
+    if weights is not None and seed is not None:
+        raise BadInput("--weights and --seed exclude each other")
+    if not 0 <= (seed or 0) < 2**63:
+        raise BadInput(f"--seed {seed} must be between 0 and 2^63 - 1")
+    from smelt_match.export.checkpoint.folder import check_folder
+    from smelt_match.export.checkpoint.limits import check_looped, stock_class
+
+    check_folder(output, force)
+    if to == "hf":
+        check_looped(model_spec)
+    else:
+        stock_class(model_spec)
+    from smelt_match.export.checkpoint.write import build, export_looped, export_unrolled
+
+    model = build(model_spec, vocab_size, weights, seed or 0)
+    runs = (export_looped if to == "hf" else export_unrolled)(model, output, dtype, force)
+    typer.echo(f"wrote {output}: {runs}", err=True)
+
+
+def _choice(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise BadInput(f"{name} {value[:40]!r} is not one of {', '.join(known)}", close_names(value[:40], known))
