@@ -2,6 +2,7 @@
 
 python benchmarks/model.py
 python benchmarks/model.py --rounds 3 --layers 1    # a quick look
+python benchmarks/model.py --threads 1              # processor time of one thread: for a machine that is busy
 python benchmarks/model.py --json model.json
 
 An unlooped stack of mixture-of-experts layers (8 of 64 experts) against `Qwen3MoeForCausalLM`, with every experts
@@ -92,13 +93,14 @@ def their_step(model: Any, tokens_BS: Tensor) -> Tensor:
 class Timer:
     """Best and median seconds of named steps that take turns."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
         self.seconds: dict[tuple[str, str], list[float]] = {}
 
     def __call__(self, name: str, what: str, step: Callable[[], object]) -> None:
-        start = time.perf_counter()
+        start = self.clock()
         step()
-        self.seconds.setdefault((name, what), []).append(time.perf_counter() - start)
+        self.seconds.setdefault((name, what), []).append(self.clock() - start)
 
     def best(self, name: str, what: str) -> float:
         return min(self.seconds[name, what][1:] or self.seconds[name, what])  # the first warms up
@@ -110,6 +112,8 @@ class Timer:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Time everything; print a table; return it as data."""
     torch.manual_seed(0)
+    if args.threads:
+        torch.set_num_threads(args.threads)
     spec = spec_of(args)
     ours = LoopedTransformer(spec)
     sides: dict[str, Any] = {"ours": ours} | {name: theirs(spec, ours, name) for name in args.implementations}
@@ -126,7 +130,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         for name in args.implementations:
             torch.testing.assert_close(sides[name](tokens, use_cache=False).logits, reference, rtol=1e-3, atol=1e-4)
         expected = our_step(ours, tokens).item()
-    timer = Timer()
+    timer = Timer(time.process_time if args.threads == 1 else time.perf_counter)
     for _ in range(args.rounds + 1):
         for name, model in sides.items():
             step = our_step if name == "ours" else their_step
@@ -173,6 +177,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--rows", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--threads", type=int, help="of torch; with 1, processor time is measured instead of wall time")
     parser.add_argument("--implementations", nargs="+", choices=IMPLEMENTATIONS, default=["grouped_mm", "eager"])
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()

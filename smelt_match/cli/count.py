@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from smelt_match.cli import options
+from smelt_match.errors import BadInput
 
 if TYPE_CHECKING:
+    from smelt_match.budget.context import Context
     from smelt_match.budget.count import Counted
     from smelt_match.export.table import Format
+    from smelt_match.measure.agreement import Agreement
     from smelt_match.spec.family import Entry
 
 EXAMPLES = """Examples:
@@ -22,6 +26,8 @@ EXAMPLES = """Examples:
   smelt-match count 200m_s95 --convention all
 
   smelt-match count "200m_*" --format csv
+
+  smelt-match count 200m_s95 --measure
 
   smelt-match count Mixtral-8x7B-v0.1/config.json"""
 
@@ -35,6 +41,10 @@ def count(
     lengths: options.Lengths = None,
     window: options.Window = None,
     symbols: Annotated[bool, typer.Option("--symbols", help="Show formulas in symbols instead of numbers.")] = False,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Build and run the model without memory, and compare. Exit 1 if it differs."),
+    ] = False,
     form: options.OutputFormat = "table",
     output: options.Output = None,
     force: options.Force = False,
@@ -43,6 +53,7 @@ def count(
 
     `--convention all` compares every named convention. A Hugging Face config, or a folder with one, is counted with
     every field that bears on a budget; a field that is neither used nor known to be harmless is refused.
+    `--measure` builds the model and runs it on torch's meta device, and compares parameters, FLOPs and KV cache.
     """
     from smelt_match.budget.conventions import CONVENTIONS
     from smelt_match.budget.count import count as count_spec
@@ -52,6 +63,8 @@ def count(
 
     shown = options.format_option(form)
     options.check_output(output, force)
+    if measure and shown == "csv":
+        raise BadInput("--measure: CSV holds one table", "use --format json")
     override = options.context_option(mean_context, context, lengths, window)
     names = list(CONVENTIONS) if convention == "all" else [convention]
     rules = [options.convention_option(name, include_head) for name in names]
@@ -62,9 +75,12 @@ def count(
     for model in map(countable, entries):
         options.need_vocabulary(include_head, model.name, model.vocab_size)
         counted += [count_spec(model, rule, override) for rule in rules]
+    measured = [_measured(entry, spec, override, include_head) for entry in entries] if measure else []
     if shown == "json":
         imported = [entry.imported for entry in entries for _ in rules]
         results = [count_json(item, source) for item, source in zip(counted, imported, strict=True)]
+        for found, result in zip((found for found in measured for _ in rules), results, strict=False):
+            result["measured"] = found.as_json()
         text = to_json({"schema_version": SCHEMA_VERSION, "results": results})
     elif len(entries) > 1:
         text = _list(counted, shown)
@@ -74,7 +90,35 @@ def count(
         text = _ledger(counted[0], shown, symbols)
     if shown == "table" and len(entries) == 1:
         text += _origin(entries[0])
+    if measured and shown != "json":
+        text += "\n" + _comparison(measured, shown)
     options.emit(text, output, force)
+    if measured:
+        from smelt_match.export.measured import refuse_difference
+
+        refuse_difference(measured)
+
+
+def _measured(entry: Entry, text: str, override: Context | None, head: bool) -> Agreement:
+    """What was built and run, against its count under the paper's convention."""
+    from smelt_match.budget.count import context_of
+    from smelt_match.measure.agreement import agreement, imported_agreement
+    from smelt_match.spec.family import countable
+
+    spec = countable(entry)
+    wanted = context_of(spec, override)
+    if entry.imported is not None:
+        return imported_agreement(spec, Path(text), wanted, head)
+    return agreement(spec, wanted, head)
+
+
+def _comparison(measured: list[Agreement], shown: Format) -> str:
+    """One model component by component, or a line for each of several."""
+    from smelt_match.export.measured import measured_text
+
+    if len(measured) == 1:
+        return measured_text(measured[0], shown)
+    return "".join(f"{found.name}: {found.words}\n" for found in measured)
 
 
 def _origin(entry: Entry) -> str:

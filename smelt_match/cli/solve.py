@@ -113,6 +113,14 @@ def solve(
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, max=2**31, help="Seed of the study's sampler.")] = 0,
+    measure: Annotated[
+        bool | None,
+        typer.Option(
+            "--measure/--no-measure",
+            help="Build and run the first match of each policy without memory, and compare with its count. "
+            "Default: for one baseline, in tables and JSON.",
+        ),
+    ] = None,
     form: options.OutputFormat = "table",
     output: options.Output = None,
     force: options.Force = False,
@@ -147,6 +155,8 @@ def solve(
         found = answer(question, top)
         checked = None if no_study else _study(found, trials, seed, study)
         results.append(_matched(found, top, checked, front))
+    if measure or (measure is None and len(results) == 1 and shown in ("table", "json")):
+        _measure(results, include_head)
     options.emit(_rendered(results, shown, front), output, force)
     return _verdict(results)
 
@@ -268,6 +278,19 @@ def _matched(found: Answer, top: int, checked: StudyResult | None, front: bool) 
     return Matched(found, top, checked, fronts)
 
 
+def _measure(results: list[Matched], head: bool) -> None:
+    """Build and run the first match of each policy; what cannot be is said in its line.
+
+    Operators are counted as they run, forward and backward; `count --measure` traces the model, too.
+    """
+    from smelt_match.measure.agreement import attempt
+
+    for result in results:
+        context = result.answer.question.context
+        firsts = [(policy, counted.spec) for policy, rank, counted, _ in result.rows if rank == 1]
+        result.measured = {policy: attempt(spec, context, head, trace=False) for policy, spec in firsts}
+
+
 def _rendered(results: list[Matched], shown: Any, front: bool) -> str:
     from smelt_match.export import columns
     from smelt_match.export.document import SCHEMA_VERSION, convention_note, to_json
@@ -289,6 +312,7 @@ def _rendered(results: list[Matched], shown: Any, front: bool) -> str:
     if several or shown != "table":
         text = render(chosen, rows, shown, note)
         notes = [f"{r.baseline.spec.name}: {p.reason}" for r in results for p in r.answer.policies if p.reason]
+        notes += [f"{r.baseline.spec.name}, {name}: {m.words}" for r in results for name, m in r.measured.items()]
         return text + ("\n" + "\n".join(notes) + "\n" if notes and shown == "table" else "")
     title = f"{question.baseline.name}, {question.layout}: {_short(question.layout.canonical)}\n\n"
     return title + render(chosen, rows, shown) + "\n" + "\n".join(explain(results[0])) + "\n"
@@ -299,7 +323,12 @@ def _short(text: str) -> str:
 
 
 def _verdict(results: list[Matched]) -> int:
-    """0 if every baseline has a match; else `AnswerIsNo` with the ways out."""
+    """0 if every baseline has a match and each equals its count; else `AnswerIsNo`, with the ways out."""
+    measured = [found for result in results for found in result.measured.values()]
+    if any(found.different for found in measured):
+        from smelt_match.export.measured import refuse_difference
+
+        refuse_difference(measured)
     unmatched = [result for result in results if not result.answer.solved]
     if not unmatched:
         return 0

@@ -20,6 +20,7 @@ from smelt_match.match.front import FrontPoint
 from smelt_match.match.layouts import LayoutFloor
 from smelt_match.match.problem import Policy, Problem
 from smelt_match.match.study import StudyResult
+from smelt_match.measure.agreement import Agreement
 from smelt_match.spec.family import published_match
 from smelt_match.spec.huggingface.reader import Imported
 from smelt_match.spec.model import Head, ModelSpec, PublishedRow
@@ -66,6 +67,7 @@ class Matched:
         baseline: The baseline, counted.
         rows: (policy, rank, problem, counted model, deviation) of every ranked match.
         published: The published row for this baseline and layout, or None.
+        measured: The first match of each policy, built and run; empty where nothing was.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Matched:
             assert policy.solution is not None
             for rank, point in enumerate(policy.solution.ranked[:top], start=1):
                 self.rows.append((policy.policy, rank, *self._match(policy.solution.problem, point)))
+        self.measured: Mapping[str, Agreement] = {}
         self.published = published_match(question.baseline, question.layout.visits)
 
     def _count(self, spec: ModelSpec) -> Counted:
@@ -120,6 +123,7 @@ class Matched:
                 {
                     "policy": policy, "rank": rank, **counted_json(counted), "deviation": off.as_json(),
                     "deviation_flops_by_convention": self.by_convention(counted.spec),
+                    **self._measured_json(policy, rank),
                 }
                 for policy, rank, counted, off in self.rows
             ],
@@ -147,6 +151,10 @@ class Matched:
             theirs = count(self.answer.question.baseline, convention, context, self._control).budget
             found[name] = float(deviation(ours, theirs).flops)
         return found
+
+    def _measured_json(self, policy: str, rank: int) -> dict[str, Any]:
+        found = self.measured.get(policy) if rank == 1 else None
+        return {} if found is None else {"measured": found.as_json()}
 
     def _published_json(self) -> dict[str, Any] | None:
         if self.published is None:

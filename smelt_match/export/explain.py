@@ -56,6 +56,8 @@ def _policy(matched: Matched, policy: PolicyAnswer) -> list[str]:
     lines += [f"pinned off the grid: {text}" for text in _off_grid(problem)]
     counted = next(match for name, rank, match, _ in matched.rows if name == policy.policy and rank == 1)
     lines += [_drift(matched, counted), _conventions(matched, counted), *_alignment(problem, solution)]
+    if policy.policy in matched.measured:
+        lines.append(matched.measured[policy.policy].words)
     return [lines[0], *(f"  {line}" for line in lines[1:])]
 
 

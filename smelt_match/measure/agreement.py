@@ -6,7 +6,7 @@ Torch is imported once something is measured.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -159,7 +159,8 @@ def compare(book: Ledger, found: Measured, tied: bool) -> tuple[Check, ...]:
     forward = {name: flops * found.tokens / 3 for name, (_, flops) in rows.items()}
     checks = _both("params_stored", "built", {name: Fraction(stored) for name, (stored, _) in rows.items()}, built)
     checks += _both("flops_forward", "FlopCounterMode", forward, found.executed)
-    checks += _both("flops_forward", "fvcore", forward, found.traced)
+    if found.traced is not None:
+        checks += _both("flops_forward", "fvcore", forward, found.traced)
     counted = book.budget
     tokens_bytes = found.kv_tokens * found.kv_element_bytes
     checks += [
@@ -188,13 +189,14 @@ def _both(quantity: Quantity, method: str, counted: Mapping[str, Fraction], meas
     return [*checks, total]
 
 
-def agreement(spec: ModelSpec, wanted: Context, head: bool = False) -> Agreement:
+def agreement(spec: ModelSpec, wanted: Context, head: bool = False, trace: bool = True) -> Agreement:
     """Build and run a spec on the meta device, and compare it with its ledger under the paper's convention.
 
     Args:
         spec: The model.
         wanted: The context it was counted at.
         head: Whether the output head is counted and run.
+        trace: Whether the forward pass is traced by fvcore, too.
 
     Raises:
         BadInput: The model cannot be built or measured.
@@ -206,7 +208,7 @@ def agreement(spec: ModelSpec, wanted: Context, head: bool = False) -> Agreement
     except ImportError as error:
         raise missing(error, "smelt-match") from error
     try:
-        found = measure(spec, documents, head)
+        found = measure(spec, documents, head, trace=trace)
     except ImportError as error:
         raise missing(error, "smelt-match") from error
     convention = CONVENTIONS["paper"]
@@ -221,28 +223,32 @@ def missing(error: ImportError, package: str) -> MissingExtra:
     return MissingExtra(f"measuring: {error.name or 'torch'} is not installed", f"pip install '{package}'")
 
 
-def attempt(spec: ModelSpec, wanted: Context, head: bool = False) -> Agreement:
+def attempt(spec: ModelSpec, wanted: Context, head: bool = False, trace: bool = True) -> Agreement:
     """`agreement`, or the reason why there is none."""
     try:
-        return agreement(spec, wanted, head)
+        return agreement(spec, wanted, head, trace)
     except (BadInput, MissingExtra) as error:
         first = error.message.splitlines()[0].removeprefix(f"{spec.name}: ")
         return Agreement(spec.name, (), "paper", reason=first)
 
 
-def imported_agreement(spec: ModelSpec, path: Path, reason: str) -> Agreement:
-    """The parameters of an imported config against those of transformers' own model of it.
-
-    Args:
-        reason: Why our model was not run.
+def imported_agreement(spec: ModelSpec, path: Path, wanted: Context, head: bool = False) -> Agreement:
+    """An imported config against transformers' own model of it, and against ours where it has every part.
 
     Raises:
-        BadInput: transformers builds no model from the config.
-        MissingExtra: torch or transformers is not installed.
+        BadInput: Neither can be built.
+        MissingExtra: torch or transformers is not installed, and our model cannot be built.
     """
     from smelt_match.measure.transformers import built_parameters
 
-    counted = Fraction(active_counts(spec).total)
-    check = Check("total", "params_stored", "transformers", counted, built_parameters(path))
-    return Agreement(spec.name, (), "all parameters", (check,), reason)
-
+    ours = attempt(spec, wanted, head)
+    try:
+        counted = Fraction(active_counts(spec).total or 0)
+        check = Check("total", "params_stored", "transformers", counted, built_parameters(path))
+    except (BadInput, MissingExtra) as error:
+        if not ours.checks:
+            raise
+        return replace(ours, reason="; ".join(filter(None, (ours.reason, error.message))))
+    if not ours.checks:
+        return Agreement(spec.name, (), "all parameters", (check,), f"nothing was run: {ours.reason}")
+    return replace(ours, checks=(*ours.checks, check))

@@ -23,12 +23,12 @@ from smelt_match.errors import BadInput
 from smelt_match.measure.formulas import ATTENTION, KNOWN, TRACED, attention, costs_nothing, unknown
 
 
-class Witness(TorchDispatchMode):
+class Witness(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Sees every operator that is executed, and refuses one that would count as nothing without being cheap."""
 
     supports_higher_order_operators = True
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         packet = getattr(func, "_overloadpacket", func)
         name = packet._qualified_op_name if packet is not func else f"higher_order::{func.name()}"
         if packet not in KNOWN and not costs_nothing(name):
@@ -44,7 +44,7 @@ class WholeAttention(TorchFunctionMode):
     counted as they are.
     """
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention:
             query, key, value = args[:3]
@@ -77,7 +77,7 @@ def by_dispatch(model: nn.Module, run: Callable[[], Tensor]) -> tuple[Counter[st
     Raises:
         BadInput: An operator has no formula.
     """
-    with _quiet(), Witness(), FlopCounterMode(display=False, custom_mapping=dict(ATTENTION)) as counter:
+    with _quiet(), Witness(), FlopCounterMode(display=False, custom_mapping=dict(ATTENTION)) as counter:  # type: ignore[no-untyped-call]
         with WholeAttention():
             loss = run()
         forward = {name: sum(counts.values()) for name, counts in counter.get_flop_counts().items()}
@@ -96,9 +96,9 @@ def by_trace(model: nn.Module, inputs: tuple[Any, ...]) -> Counter[str]:
     Raises:
         BadInput: An operator has no formula.
     """
-    from fvcore.nn import FlopCountAnalysis
-
     with _quiet():
+        from fvcore.nn import FlopCountAnalysis  # type: ignore[import-untyped]
+
         analysis = FlopCountAnalysis(model, inputs).set_op_handle(**TRACED)
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
         inside = {name: 2 * int(count) for name, count in analysis.by_module().items()}

@@ -103,8 +103,8 @@ def _of_attention(operator: Any, times: int) -> Callable[..., int]:
         given = dict(zip(names, args, strict=False)) | kwargs
         if given.get("attn_mask") is not None or given.get("attn_bias") is not None:
             unknown([f"{operator} with a mask: shapes do not say how many pairs it leaves"])
-        shapes = (given[name] for name in ("query", "key", "value"))
-        return times * attention_flops(*shapes, causal=bool(given.get("is_causal", False)))
+        causal = bool(given.get("is_causal", False))
+        return times * attention_flops(given["query"], given["key"], given["value"], causal)
 
     return formula
 
@@ -187,12 +187,13 @@ def _traced_grouped(inputs: list[Any], _: list[Any]) -> int:
     return grouped_mm_flops(*map(_sizes, inputs[:2])) // 2
 
 
-TRACED: dict[str, Callable[..., Any] | None] = {
+_NORMS = ("aten::layer_norm", "aten::batch_norm", "aten::group_norm", "aten::instance_norm", "aten::mean")
+TRACED: dict[str, Callable[..., int]] = {
     "aten::scaled_dot_product_attention": _traced_attention,
     "smelt_match::experts": _traced_experts,
     "aten::_grouped_mm": _traced_grouped,
     "aten::grouped_mm": _traced_grouped,
     # fvcore has its own idea of what norms and averages cost; here they cost nothing.
-    **dict.fromkeys(("aten::layer_norm", "aten::batch_norm", "aten::group_norm", "aten::instance_norm", "aten::mean")),
+    **dict.fromkeys(_NORMS, lambda _inputs, _outputs: 0),
 }
 """Handles for fvcore, in multiply-adds, as it counts."""

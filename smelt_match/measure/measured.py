@@ -30,7 +30,7 @@ class Measured:
     Attributes:
         params: Stored parameters by component, embeddings and head among them.
         executed: Forward FLOPs of all tokens by component, operators counted as they ran (FlopCounterMode).
-        traced: The same from the nodes of a trace (fvcore, two FLOPs for each multiply-add).
+        traced: The same from the nodes of a trace (fvcore, two FLOPs for each multiply-add), or None.
         train: FLOPs of the forward and the backward pass, operators counted as they ran.
         kv_bytes: What a filled cache holds.
         kv_tokens: Tokens it was filled with.
@@ -42,7 +42,7 @@ class Measured:
 
     params: dict[str, int]
     executed: dict[str, int]
-    traced: dict[str, int]
+    traced: dict[str, int] | None
     train: int
     kv_bytes: int
     kv_tokens: int
@@ -64,7 +64,7 @@ class Body(LoopedTransformer):
     def _logits(self, x_BSH: Tensor) -> Tensor:
         if self.head_runs:
             return super()._logits(x_BSH)
-        return x_BSH if self.final_norm is None else self.final_norm(x_BSH)  # type: ignore[no-any-return]
+        return x_BSH if self.final_norm is None else self.final_norm(x_BSH)
 
     def _reach(self, tokens_BS: Tensor, segment_ids_BS: Tensor | None, cache: KVCache | None) -> Reach:
         if tokens_BS.is_meta and len(self.lengths) > 1 and cache is None:
@@ -77,14 +77,16 @@ def measure(
     documents: Sequence[int] = (783,),
     head: bool = False,
     device: str = "meta",
+    trace: bool = True,
 ) -> Measured:
-    """Build a model and run a training step and a prompt, counting operators.
+    """Build a model, run a training step and a prompt, and count operators.
 
     Args:
         spec: The model; a vocabulary that it does not state is taken as 1, since a look-up costs no FLOPs.
         documents: Lengths of causal documents, packed into one row.
         head: Whether the output head is run; needs a vocabulary.
         device: ``meta`` takes no memory, whatever the size.
+        trace: Whether the forward pass is traced, too.
 
     Raises:
         BadInput: The model cannot be built, or it runs an operator that has no formula.
@@ -102,12 +104,12 @@ def measure(
         return output.logits_BSV.float().sum() + output.aux_loss  # type: ignore[no-any-return]
 
     executed, train = by_dispatch(model, step)
-    traced = by_trace(model, inputs)
+    traced = _components(by_trace(model, inputs)) if trace else None
     cache = _filled(model, min(documents))
     return Measured(
         params=component_parameters(model),
         executed=_components(executed),
-        traced=_components(traced),
+        traced=traced,
         train=train,
         kv_bytes=_stored_bytes(cache),
         kv_tokens=cache.tokens,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ def built_parameters(path: Path) -> int:
 
 def built(path: Path, device: str = "meta", **changes: Any) -> Any:
     """transformers' causal language model of a config, with some of its fields changed."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no kernel is looked for on the Hub
     try:
         import torch
         from transformers import AutoConfig, AutoModelForCausalLM
@@ -43,7 +46,8 @@ def built(path: Path, device: str = "meta", **changes: Any) -> Any:
         config = AutoConfig.for_model(document.pop("model_type", ""), **document).get_text_config()
         for name, value in changes.items():
             setattr(config, name, value)
-        with torch.device(device):
+        with torch.device(device), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # transformers' own
             return from_config(config)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadInput(f"{where}: transformers builds no causal language model from it: {error}") from error

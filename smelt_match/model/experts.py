@@ -18,8 +18,10 @@ from smelt_match.spec.model import ModelSpec
 
 
 class Experts(nn.Module):
-    """E feed-forwards in stacked matrices, inputs first: x · up, so that nothing is transposed in the forward pass
-    (measured on a CPU: products of 128 rows with matrices that are not in its cache take 0.85 of the time).
+    """E feed-forwards in stacked matrices, inputs first: x · up.
+
+    The forward pass then transposes nothing. On a CPU, a product of 128 rows with a matrix that is not in its cache
+    takes 0.85 of the time that one with the transposed matrix takes.
 
     Attributes:
         up: (E, H, F), gate columns before up columns.

@@ -25,9 +25,10 @@ def experts_backward_flops(_grad: Any, *forward: Any, **__: Any) -> int:
     return 2 * experts_flops(*forward)
 
 
-if torch.ops.aten._grouped_mm not in flop_registry:  # torch 2.13 has no formula, so that it would count as nothing
+def grouped_mm_flops(a: Any, b: Any, *_: Any, **__: Any) -> int:
+    """Rows are split among groups, or the contracted dimension is: either way each row meets one matrix."""
+    return 2 * int(a[-2] * a[-1] * b[-1])
 
-    @register_flop_formula(torch.ops.aten._grouped_mm)
-    def grouped_mm_flops(a: Any, b: Any, *_: Any, **__: Any) -> int:
-        """Rows are split among groups, or the contracted dimension is: either way each row meets one matrix."""
-        return 2 * int(a[-2] * a[-1] * b[-1])
+
+if torch.ops.aten._grouped_mm not in flop_registry:  # torch 2.13 has no formula, so that it would count as nothing
+    register_flop_formula(torch.ops.aten._grouped_mm)(grouped_mm_flops)

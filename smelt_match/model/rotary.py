@@ -28,7 +28,7 @@ class Rotation:
         self.cos, self.sin = angles.cos(), angles.sin()
 
     def turn(self, x_BSND: Tensor) -> Tensor:
-        """Rotate queries or keys by their positions."""
-        cos, sin = self.cos.to(x_BSND.dtype), self.sin.to(x_BSND.dtype)
-        first, second = x_BSND.chunk(2, dim=-1)
-        return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+        """Rotate queries or keys by their positions, in float32."""
+        cos, sin = self.cos, self.sin
+        first, second = x_BSND.float().chunk(2, dim=-1)
+        return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x_BSND.dtype)

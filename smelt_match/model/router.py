@@ -43,7 +43,8 @@ class Router(nn.Module):
     Args:
         spec: The model. ``normalize_topk`` says whether a token's K weights are rescaled to sum to 1.
         balance: ``loss``, or ``bias``: a bias for each expert joins the selection, never the weights, and
-            `update_bias` moves it by the sign of the load error.
+            `update_bias` moves it by the sign of the load error. Steps of 0.001 are lost in a bf16 model; keep
+            weights in float32 and train under autocast.
     """
 
     bias_E: Tensor

@@ -11,7 +11,7 @@ the activation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -40,11 +40,13 @@ def expert_segments(
 
 
 class _Chunk(NamedTuple):
-    """Some consecutive experts, with the rows of each, counted within the chunk."""
+    """Assignments of consecutive experts: where they are, how many each expert has, and what they are."""
 
     span: slice
-    experts: list[tuple[int, slice]]
+    experts: slice
+    sizes: list[int]
     tokens_c: Tensor
+    experts_c: Tensor
     weights_c1: Tensor
 
 
@@ -52,27 +54,32 @@ class _Dispatch:
     """Assignments in order of expert; within an expert, in order of tokens."""
 
     def __init__(self, weights_TK: Tensor, experts_TK: Tensor, num_experts: int) -> None:
-        flat = experts_TK.flatten()
-        self.order_A = flat.argsort(stable=True)
+        experts_A, self.order_A = experts_TK.flatten().sort(stable=True)
         tokens_A = self.order_A.div(experts_TK.shape[1], rounding_mode="floor")
         self.weights_A1 = weights_TK.flatten()[self.order_A, None]
-        self.counts: list[int] = torch.bincount(flat, minlength=num_experts).tolist()
+        counts: list[int] = torch.bincount(experts_A, minlength=num_experts).tolist()
         self.chunks = [
-            _Chunk(span, experts, tokens_A[span], self.weights_A1[span]) for span, experts in _chunks(self.counts)
+            _Chunk(span, experts, counts[experts], tokens_A[span], experts_A[span], self.weights_A1[span])
+            for span, experts in _chunks(counts)
         ]
-        self.most = max((len(chunk.tokens_c) for chunk in self.chunks), default=0)
+        self.most = max(len(chunk.tokens_c) for chunk in self.chunks)
 
 
-def _chunks(counts: list[int]) -> Iterator[tuple[slice, list[tuple[int, slice]]]]:
-    start, rows = 0, 0
-    experts: list[tuple[int, slice]] = []
+def _chunks(counts: list[int]) -> Iterator[tuple[slice, slice]]:
+    """Runs of experts with at least `CHUNK` assignments, the last one excepted: (assignments, experts)."""
+    start = end = first = 0
     for expert, count in enumerate(counts):
-        if count:
-            experts.append((expert, slice(rows, rows + count)))
-            rows += count
-        if rows >= CHUNK or (rows and expert == len(counts) - 1):
-            yield slice(start, start + rows), experts
-            start, rows, experts = start + rows, 0, []
+        end += count
+        if end - start >= CHUNK or expert == len(counts) - 1:
+            yield slice(start, end), slice(first, expert + 1)
+            start, first = end, expert + 1
+
+
+def _products(left: Iterable[Tensor], right: Iterable[Tensor], out: Iterable[Tensor]) -> None:
+    """One product for each expert. One without rows has no output, or a gradient of zeros."""
+    for a, b, product in zip(left, right, out, strict=True):
+        if product.numel():
+            torch.mm(a, b, out=product)
 
 
 def _accumulator(like: Tensor) -> Tensor:
@@ -81,11 +88,23 @@ def _accumulator(like: Tensor) -> Tensor:
     return torch.zeros_like(like, dtype=dtype, memory_format=torch.contiguous_format)
 
 
-def _activate(pre_cF: Tensor, gated: bool, out: Tensor) -> Tensor:
+def _activate(pre_cF: Tensor, gated: bool, out: Tensor, silu_cI: Tensor) -> Tensor:
+    """silu(gate)·up, leaving silu(gate) in ``silu_cI`` (which may be ``out``); or gelu."""
     if not gated:
         return aten.gelu.out(pre_cF, out=out)  # type: ignore[no-any-return]
-    gate, up = pre_cF.chunk(2, dim=1)
-    return aten.silu.out(gate, out=out).mul_(up)  # type: ignore[no-any-return]
+    gate_cI, up_cI = pre_cF.chunk(2, dim=1)
+    return torch.mul(aten.silu.out(gate_cI, out=silu_cI), up_cI, out=out)
+
+
+def _activate_backward(dh_cI: Tensor, pre_cF: Tensor, gated: bool, out: Tensor, silu_cI: Tensor) -> Tensor:
+    """The gradient before the activation, from what `_activate` left. Overwrites ``dh_cI``."""
+    if not gated:
+        return aten.gelu_backward.grad_input(dh_cI, pre_cF, grad_input=out)  # type: ignore[no-any-return]
+    gate_cI, up_cI = pre_cF.chunk(2, dim=1)
+    dgate_cI, dup_cI = out.chunk(2, dim=1)
+    torch.mul(dh_cI, silu_cI, out=dup_cI)
+    aten.silu_backward.grad_input(dh_cI.mul_(up_cI), gate_cI, grad_input=dgate_cI)
+    return out
 
 
 @torch.library.custom_op("smelt_match::experts", mutates_args=())
@@ -106,20 +125,19 @@ def _experts(
     pre_AF = x_TH.new_empty(experts_TK.numel() if save else dispatch.most, up_EHF.shape[2])
     x_buffer, y_buffer = x_TH.new_empty(2, dispatch.most, x_TH.shape[1])
     h_buffer = x_TH.new_empty(dispatch.most, down_EIH.shape[1])
-    for span, experts, tokens_c, weights_c1 in dispatch.chunks:
+    ups, downs = up_EHF.unbind(), down_EIH.unbind()
+    for span, experts, sizes, tokens_c, experts_c, weights_c1 in dispatch.chunks:
         c = len(tokens_c)
         x_cH = torch.index_select(x_TH, 0, tokens_c, out=x_buffer[:c])
         pre_cF = pre_AF[span] if save else pre_AF[:c]
-        for expert, rows in experts:
-            torch.mm(x_cH[rows], up_EHF[expert], out=pre_cF[rows])
-            if up_bias_EF is not None:
-                pre_cF[rows] += up_bias_EF[expert]
-        h_cI = _activate(pre_cF, gated, h_buffer[:c]).mul_(weights_c1)
+        _products(x_cH.split_with_sizes(sizes), ups[experts], pre_cF.split_with_sizes(sizes))
+        if up_bias_EF is not None:
+            pre_cF += up_bias_EF[experts_c]
+        h_cI = _activate(pre_cF, gated, h_buffer[:c], h_buffer[:c]).mul_(weights_c1)
         y_cH = y_buffer[:c]
-        for expert, rows in experts:
-            torch.mm(h_cI[rows], down_EIH[expert], out=y_cH[rows])
-            if down_bias_EH is not None:
-                y_cH[rows].addcmul_(weights_c1[rows], down_bias_EH[expert])
+        _products(h_cI.split_with_sizes(sizes), downs[experts], y_cH.split_with_sizes(sizes))
+        if down_bias_EH is not None:
+            y_cH.addcmul_(weights_c1, down_bias_EH[experts_c])
         y_TH.index_add_(0, tokens_c, y_cH.to(y_TH.dtype))
     return y_TH.to(x_TH.dtype), pre_AF if save else x_TH.new_empty(0)
 
@@ -138,55 +156,40 @@ def _experts_backward(
     gated: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x, weights, both matrices and both biases (empty where there are none)."""
-    I, H = down_EIH.shape[1:]
-    dispatch = _Dispatch(weights_TK, experts_TK, len(up_EHF))
+    E, I, H = down_EIH.shape
+    dispatch = _Dispatch(weights_TK, experts_TK, E)
     dx_TH, dweights_A1 = _accumulator(x_TH), torch.empty_like(dispatch.weights_A1)
     dup_EHF, ddown_EIH = torch.empty_like(up_EHF), torch.empty_like(down_EIH)
-    dup_bias, ddown_bias = (x_TH.new_zeros(0) if b is None else torch.zeros_like(b) for b in (up_bias_EF, down_bias_EH))
-    for expert, count in enumerate(dispatch.counts):
-        if not count:  # cheaper than zeroing all: these are the largest tensors of a model
-            dup_EHF[expert].zero_()
-            ddown_EIH[expert].zero_()
+    biases = (up_bias_EF, down_bias_EH)
+    dup_bias_EF, ddown_bias_EH = (x_TH.new_empty(0) if bias is None else _accumulator(bias) for bias in biases)
     x_buffer, dy_buffer = x_TH.new_empty(2, dispatch.most, H)
-    h_buffer, dh_buffer, act_buffer = x_TH.new_empty(3, dispatch.most, I)
+    h_buffer, dh_buffer, silu_buffer = x_TH.new_empty(3, dispatch.most, I)
     dpre_buffer = x_TH.new_empty(dispatch.most, up_EHF.shape[2])
-    for span, experts, tokens_c, weights_c1 in dispatch.chunks:
+    ups, downs, dups, ddowns = (tensor.unbind() for tensor in (up_EHF.mT, down_EIH.mT, dup_EHF, ddown_EIH))
+    for span, experts, sizes, tokens_c, experts_c, weights_c1 in dispatch.chunks:
         c, pre_cF = len(tokens_c), pre_AF[span]
         x_cH = torch.index_select(x_TH, 0, tokens_c, out=x_buffer[:c])
         dy_cH = torch.index_select(grad_TH, 0, tokens_c, out=dy_buffer[:c])
-        dh_cI = dh_buffer[:c]
-        for expert, rows in experts:
-            torch.mm(dy_cH[rows], down_EIH[expert].t(), out=dh_cI[rows])
-        h_cI = _activate(pre_cF, gated, h_buffer[:c])
-        torch.sum(torch.mul(dh_cI, h_cI, out=act_buffer[:c]), dim=1, keepdim=True, out=dweights_A1[span])
-        h_cI.mul_(weights_c1)
-        for expert, rows in experts:
-            torch.mm(h_cI[rows].t(), dy_cH[rows], out=ddown_EIH[expert])
-            if down_bias_EH is not None:
-                dweights_A1[span][rows] += dy_cH[rows] @ down_bias_EH[expert, :, None]
-                torch.mm(weights_c1[rows].t(), dy_cH[rows], out=ddown_bias[expert : expert + 1])
-        dpre_cF = _activate_backward(dh_cI.mul_(weights_c1), pre_cF, gated, dpre_buffer[:c], act_buffer[:c])
-        for expert, rows in experts:
-            torch.mm(x_cH[rows].t(), dpre_cF[rows], out=dup_EHF[expert])
-            if up_bias_EF is not None:
-                torch.sum(dpre_cF[rows], dim=0, out=dup_bias[expert])
+        h_cI, dh_cI, silu_cI, dpre_cF = h_buffer[:c], dh_buffer[:c], silu_buffer[:c], dpre_buffer[:c]
+        _products(dy_cH.split_with_sizes(sizes), downs[experts], dh_cI.split_with_sizes(sizes))
+        _activate(pre_cF, gated, h_cI, silu_cI)
+        torch.sum(torch.mul(dh_cI, h_cI, out=dpre_cF[:, :I]), dim=1, keepdim=True, out=dweights_A1[span])
+        _products(
+            h_cI.mul_(weights_c1).mT.split_with_sizes(sizes, dim=1), dy_cH.split_with_sizes(sizes), ddowns[experts]
+        )
+        if down_bias_EH is not None:
+            dweights_A1[span] += (dy_cH * down_bias_EH[experts_c]).sum(dim=1, keepdim=True)
+            ddown_bias_EH.index_add_(0, experts_c, (dy_cH * weights_c1).to(ddown_bias_EH.dtype))
+        _activate_backward(dh_cI.mul_(weights_c1), pre_cF, gated, dpre_cF, silu_cI)
+        _products(x_cH.mT.split_with_sizes(sizes, dim=1), dpre_cF.split_with_sizes(sizes), dups[experts])
+        if up_bias_EF is not None:
+            dup_bias_EF.index_add_(0, experts_c, dpre_cF.to(dup_bias_EF.dtype))
         dx_cH = dy_cH  # its last use is past
-        for expert, rows in experts:
-            torch.mm(dpre_cF[rows], up_EHF[expert].t(), out=dx_cH[rows])
+        _products(dpre_cF.split_with_sizes(sizes), ups[experts], dx_cH.split_with_sizes(sizes))
         dx_TH.index_add_(0, tokens_c, dx_cH.to(dx_TH.dtype))
     dweights_TK = torch.empty_like(dweights_A1).index_copy_(0, dispatch.order_A, dweights_A1).view_as(weights_TK)
-    return dx_TH.to(x_TH.dtype), dweights_TK, dup_EHF, ddown_EIH, dup_bias, ddown_bias
-
-
-def _activate_backward(dh_cI: Tensor, pre_cF: Tensor, gated: bool, out: Tensor, scratch_cI: Tensor) -> Tensor:
-    """The gradient before the activation. Overwrites ``dh_cI`` and ``scratch_cI``."""
-    if not gated:
-        return aten.gelu_backward.grad_input(dh_cI, pre_cF, grad_input=out)  # type: ignore[no-any-return]
-    gate_cI, up_cI = pre_cF.chunk(2, dim=1)
-    dgate_cI, dup_cI = out.chunk(2, dim=1)
-    torch.mul(dh_cI, aten.silu.out(gate_cI, out=scratch_cI), out=dup_cI)
-    aten.silu_backward.grad_input(dh_cI.mul_(up_cI), gate_cI, grad_input=dgate_cI)
-    return out
+    dtype = x_TH.dtype
+    return dx_TH.to(dtype), dweights_TK, dup_EHF, ddown_EIH, dup_bias_EF.to(dtype), ddown_bias_EH.to(dtype)
 
 
 @_experts.register_fake

@@ -91,7 +91,8 @@ def test_the_version_is_told(cli: Cli) -> None:
         (["count", "200m_s95"], {"numpy", "rich"}),
         (["count", "200m_s95", "--format", "json"], {"numpy"}),
         (["grids"], {"numpy", "rich"}),
-        (["solve", "-b", "nano_s85", "-l", "mid50x2", "--no-study"], {"numpy", "rich"}),
+        (["export", "nano_s85", "--to", "megatron", "--vocab-size", "64"], set()),
+        (["solve", "-b", "nano_s85", "-l", "mid50x2", "--no-study", "--no-measure"], {"numpy", "rich"}),
     ],
 )
 def test_no_command_loads_a_library_that_it_does_not_use(args: list[str], allowed: set[str]) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from smelt_match.errors import BadInput
+from smelt_match.model.generate import generate
 from smelt_match.model.loop import LoopedTransformer
 from smelt_match.spec.model import ModelSpec
 from tests.model.tiny import VARIANTS, WRITES, V, build, tiny, tokens, unrolled
@@ -167,3 +168,5 @@ def test_autocast_runs_products_in_half_precision_and_stays_close() -> None:
     assert out.logits_BSV.dtype == torch.bfloat16
     torch.testing.assert_close(out.logits_BSV.float(), expected, rtol=0.1, atol=0.02)
     assert all(parameter.grad is not None for parameter in model.parameters())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert generate(model, ids, 2).shape == (2, 13)

@@ -74,6 +74,13 @@ class SmeltMatchConfig(PreTrainedConfig):
         super().__init__(tie_word_embeddings=tie_word_embeddings, **kwargs)
 
 
+class RMSNorm(nn.RMSNorm):
+    """The gain follows the dtype of the input, which is bf16 under autocast."""
+
+    def forward(self, x):
+        return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
+
+
 class Attention(nn.Module):
     def __init__(self, config, heads, groups):
         super().__init__()
@@ -85,7 +92,7 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(heads * size, width, bias=False)
         if config.qk_norm != "none":
             normed = (size, size) if config.qk_norm == "head" else (heads * size, groups * size)
-            self.q_norm, self.k_norm = (nn.RMSNorm(width, eps=config.rms_norm_eps) for width in normed)
+            self.q_norm, self.k_norm = (RMSNorm(width, eps=config.rms_norm_eps) for width in normed)
 
     def forward(self, x, rotation, reach, cache, visit):
         q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
@@ -109,10 +116,13 @@ def rotate(x, cos, sin):
 
 
 class Reach:
-    """Which keys a query sees: earlier ones that ``attention_mask`` (rows, tokens so far) does not leave out."""
+    """Which keys a query sees: earlier ones that ``attention_mask`` (rows, tokens so far) does not leave out.
+
+    Static caches come with a mask that `generate` has made, (rows, 1, queries, keys), which is used as it is.
+    """
 
     def __init__(self, past, length, attention_mask, device):
-        if attention_mask is not None and attention_mask.dim() != 2:
+        if attention_mask is not None and attention_mask.dim() not in (2, 4):
             raise ValueError(f"attention_mask: shape (rows, tokens) is wanted, found {tuple(attention_mask.shape)}")
         self.past, self.length, self.attended, self.device = past, length, attention_mask, device
         self.found = {}
@@ -121,6 +131,8 @@ class Reach:
         """(rows or 1, 1, queries, keys), or None for plain causal attention."""
         if self.attended is None and self.past == 0 and keys == self.length:
             return None
+        if self.attended is not None and self.attended.dim() == 4:
+            return self.attended
         if keys not in self.found:
             query = torch.arange(self.past, self.past + self.length, device=self.device)[:, None]
             key = torch.arange(keys, device=self.device)
@@ -171,7 +183,7 @@ class Experts(nn.Module):
             token, place = torch.where(chosen == expert)
             gate, up = F.linear(x[token], self.gate_up_proj[expert]).chunk(2, dim=-1)
             found = F.linear(F.silu(gate) * up * weights[token, place, None], self.down_proj[expert])
-            y.index_add_(0, token, found)
+            y.index_add_(0, token, found.to(y.dtype))
         return y
 
 
@@ -205,9 +217,9 @@ class Block(nn.Module):
         if visits > 1:
             heads = (config.loop_num_attention_heads, config.loop_num_key_value_heads)
         self.scale = 1 / visits if config.residual_scale == "1/r" else 1.0
-        self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.input_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.self_attn = Attention(config, *heads)
-        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         dense = index in config.dense_blocks
         self.mlp = Dense(config, config.intermediate_size) if dense else MixtureOfExperts(config)
 
@@ -237,7 +249,7 @@ class SmeltMatchModel(SmeltMatchPreTrainedModel):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(Block(config, index) for index in range(max(config.visits) + 1))
-        self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.post_init()
 
     def forward(
