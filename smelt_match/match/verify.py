@@ -28,19 +28,10 @@ def verify(document: Any, where: str) -> list[Check]:
         raise BadInput(f"{where}: not a certificate: the file holds no JSON object", MAKE_ONE)
     try:
         return _verify(document)
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        IndexError,
-        AttributeError,
-        ZeroDivisionError,
-        OverflowError,
-    ) as error:
-        raise BadInput(
-            f"{where}: not a certificate: {error}",
-            MAKE_ONE,
-        ) from None
+    except KeyError as error:
+        raise BadInput(f"{where}: not a certificate: it has no {error}", MAKE_ONE) from None
+    except (TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError, OverflowError) as error:
+        raise BadInput(f"{where}: not a certificate: {error}", MAKE_ONE) from None
 
 
 def _verify(document: Any) -> list[Check]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from smelt_match.cli import run
 from tests.cli.conftest import GRID, MODEL, yaml_of
 
-SOLVE = ["solve", "--baseline", "nano_s85", "--loop", "mid50x2"]
+SOLVE = ["solve", "--baseline", "nano_s85", "--loop", "mid50x2", "--no-measure"]
 EDGES = [-1, 0, 1, 2, 3, 7, 8, 64, 2**20, 2**20 + 1, 2**24, 2**24 + 1, 2**31, 2**53 + 1, 2**63, 10**18, 10**400]
 fuzz = settings(
     max_examples=100, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -103,7 +103,7 @@ def test_any_text_as_a_layout(text: str) -> None:
 @given(text=layouts)
 def test_any_text_as_a_loop(text: str) -> None:
     Path("tiny.yaml").write_text(yaml_of(GRID, {}))
-    ends_well("solve", "-b", "nano_s85", f"--loop={text}", "--grid", "tiny.yaml", "--no-study")
+    ends_well("solve", "-b", "nano_s85", f"--loop={text}", "--grid", "tiny.yaml", "--no-study", "--no-measure")
 
 
 @fuzz
@@ -138,7 +138,9 @@ def test_any_values_in_a_spec_file(changes: dict[str, Any]) -> None:
     Path("mine.yaml").write_text(json.dumps({**json_of(MODEL), **changes}))
     Path("tiny.yaml").write_text(yaml_of(GRID, {}))
     if ends_well("count", "mine.yaml") == 0:
-        ends_well("solve", "--baseline", "mine.yaml", "--loop", "mid50x2", "--no-study", "--grid", "tiny.yaml")
+        ends_well(
+            "solve", "--baseline", "mine.yaml", "--loop", "mid50x2", "--no-study", "--no-measure", "--grid", "tiny.yaml"
+        )
 
 
 def json_of(fields: dict[str, str]) -> dict[str, Any]:

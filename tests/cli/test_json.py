@@ -28,7 +28,7 @@ BUDGET = {
     "params_active",
     "kv_elements_per_token",
 }
-SOLVE = ("solve", "--loop", "mid50x2", "--format", "json", "--trials", "5")
+SOLVE = ("solve", "--loop", "mid50x2", "--format", "json", "--trials", "5", "--no-measure")
 
 
 def integers(values: dict[str, Any], keys: set[str]) -> None:
@@ -93,7 +93,7 @@ def test_ranks_count_up_within_a_policy(cli: Cli) -> None:
 
 def test_a_row_that_the_paper_does_not_print_is_null(cli: Cli) -> None:
     assert json.loads(cli(*SOLVE, "--baseline", "nano_s85", "--no-study").out)["published"] is None
-    args = ("solve", "--baseline", "200m_s95", "--loop", "full x2", "--format", "json", "--no-study")
+    args = ("solve", "--baseline", "200m_s95", "--loop", "full x2", "--format", "json", "--no-study", "--no-measure")
     assert json.loads(cli(*args).out)["published"] is None
 
 

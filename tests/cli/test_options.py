@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import Cli, Writer, refused
 
-SOLVE = ("solve", "--baseline", "nano_s85", "--loop", "mid50x2", "--no-study")
+SOLVE = ("solve", "--baseline", "nano_s85", "--loop", "mid50x2", "--no-study", "--no-measure")
 
 
 @pytest.mark.parametrize(

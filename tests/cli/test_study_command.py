@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.conftest import Cli, refused
 
-SOLVE = ("solve", "--baseline", "nano_s85", "--loop", "mid50x2", "--format", "json", "--trials", "4")
+SOLVE = ("solve", "--baseline", "nano_s85", "--loop", "mid50x2", "--format", "json", "--trials", "4", "--no-measure")
 KEPT = (*SOLVE, "--study", "s.journal")
 LEFT = "the file is left as it is"
 

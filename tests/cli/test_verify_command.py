@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.conftest import Cli, refused
 
-SOLVE = ("solve", "--baseline", "nano_s85", "--loop", "mid50x2", "--format", "json", "--no-study")
+SOLVE = ("solve", "--baseline", "nano_s85", "--loop", "mid50x2", "--format", "json", "--no-study", "--no-measure")
 
 
 @pytest.fixture
