@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smelt_match.errors import BadInput, MissingExtra, SmeltMatchError
+from smelt_match.errors import BadInput, SmeltMatchError
 from smelt_match.match.certificate import FORMULA_VERSION
 from smelt_match.match.order import best, order_key, rung_of
 from smelt_match.match.problem import POINT_AXES, Points, Problem
 from smelt_match.match.solver import Solution, kv_floor, nearest_heads
+from smelt_match.match.storage import LEFT, backend, drop_half_line, storage_errors
 from smelt_match.units import fraction_text
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 SAMPLER = "TPESampler"
 NAME = "smelt-match"
-LEFT = "the file is left as it is; choose another --study PATH"
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,7 @@ def run_study(
                 progress(trial.number + 1)
             return space.loss(point)
 
-        with _storage_errors(storage):
+        with storage_errors(storage):
             study = _open(space, seed, storage)
             done = len(_finished(study))
             for left in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
@@ -279,17 +279,17 @@ def _open(space: Space, seed: int, storage: str | None) -> optuna.Study:
     """The stored study, or a new one. Nothing is written before it is known that the study is of this search."""
     import optuna
 
-    backend = _backend(storage)
+    kept_in = backend(storage)
     sampler = optuna.samplers.TPESampler(seed=seed)
     study = None
     if storage is not None:
         with suppress(KeyError):
-            study = optuna.load_study(study_name=NAME, storage=backend, sampler=sampler)
+            study = optuna.load_study(study_name=NAME, storage=kept_in, sampler=sampler)
             _refuse_another(space, study, seed, storage)
         if "://" not in storage:
-            _drop_half_line(Path(storage))
+            drop_half_line(Path(storage))
     if study is None:
-        study = optuna.create_study(storage=backend, sampler=sampler, study_name=NAME)
+        study = optuna.create_study(storage=kept_in, sampler=sampler, study_name=NAME)
     if "identity" not in study.user_attrs:
         study.set_user_attr("identity", space.identity(seed))
         for anchor in space.anchors():
@@ -318,86 +318,6 @@ def _refuse_another(space: Space, study: optuna.Study, seed: int, storage: str) 
 
 def _is_size(value: Any) -> bool:
     return type(value) is int and 0 < value < 2**40
-
-
-def _backend(storage: str | None) -> Any:
-    import optuna
-
-    if storage is None:
-        return None
-    if "://" in storage:
-        try:
-            return optuna.storages.RDBStorage(storage)
-        except ImportError as error:
-            module = getattr(error.__cause__, "name", None) or "psycopg2"
-            package = {"psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}.get(module, module)
-            raise MissingExtra(f"--study {storage}: the driver {module} is missing", f"pip install {package}") from None
-    path = Path(storage)
-    _check_journal(path)
-    from optuna.storages.journal import JournalFileBackend
-
-    return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
-
-
-def _check_journal(path: Path) -> None:
-    """Refuse a file that is no journal; a last line that a killed run left half written may be anything."""
-    if path.is_dir():
-        raise BadInput(f"{path}: is a folder, not a study journal")
-    if not path.parent.is_dir():
-        raise BadInput(f"{path}: the folder {path.parent} does not exist")
-    if not path.exists():
-        return
-    if not path.is_file():
-        raise BadInput(f"{path}: is not a regular file")
-    data = path.read_bytes()
-    whole, newline, rest = data.rpartition(b"\n")
-    lines = whole.split(b"\n") if newline else []
-    for number, line in enumerate(lines, start=1):
-        try:
-            record = json.loads(line)
-            sound = isinstance(record, dict) and "op_code" in record
-        except (ValueError, RecursionError):
-            sound = False
-        if not sound:
-            raise BadInput(
-                f"{path}:{number}: not a line of a study journal: {line[:40].decode('utf-8', 'replace')!r}",
-                LEFT,
-            )
-    if rest and not lines and not rest.startswith(b'{"op_code":'):
-        raise BadInput(f"{path}: not a study journal", LEFT)
-
-
-def _drop_half_line(path: Path) -> None:
-    """Drop a last line that a killed run left half written."""
-    data = path.read_bytes()
-    with path.open("r+b") as stream:
-        stream.truncate(data.rfind(b"\n") + 1)
-
-
-@contextmanager
-def _storage_errors(storage: str | None) -> Iterator[None]:
-    try:
-        yield
-    except (SmeltMatchError, KeyboardInterrupt):
-        raise
-    except OSError as error:
-        raise BadInput(f"{storage}: cannot use this study: {error.strerror or error}") from None
-    except Exception as error:  # storages raise kinds of their drivers
-        if storage is None:
-            raise
-        if _interrupted(error):
-            raise KeyboardInterrupt from None
-        first = (str(error).splitlines() or [""])[0]
-        raise BadInput(f"{storage}: cannot use this study: {type(error).__name__}: {first}") from None
-
-
-def _interrupted(error: BaseException | None) -> bool:
-    """Whether an error came about while an interrupt was being handled, which a library may hide behind its own."""
-    while error is not None:
-        if isinstance(error, KeyboardInterrupt):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def _recomputed(space: Space, trial: optuna.trial.FrozenTrial) -> bool:

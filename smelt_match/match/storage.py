@@ -1,0 +1,95 @@
+"""Where a study is kept: in memory, in a journal file, or in a database; and what can be wrong with that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from smelt_match.errors import BadInput, MissingExtra, SmeltMatchError
+
+LEFT = "the file is left as it is; choose another --study PATH"
+
+
+def backend(storage: str | None) -> Any:
+    """The Optuna storage of a study: None in memory, a database URL, or a journal file that is checked first."""
+    import optuna
+
+    if storage is None:
+        return None
+    if "://" in storage:
+        try:
+            return optuna.storages.RDBStorage(storage)
+        except ImportError as error:
+            module = getattr(error.__cause__, "name", None) or "psycopg2"
+            package = {"psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}.get(module, module)
+            raise MissingExtra(f"--study {storage}: the driver {module} is missing", f"pip install {package}") from None
+    path = Path(storage)
+    _check_journal(path)
+    from optuna.storages.journal import JournalFileBackend
+
+    return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+
+
+def _check_journal(path: Path) -> None:
+    """Refuse a file that is no journal; a last line that a killed run left half written may be anything."""
+    if path.is_dir():
+        raise BadInput(f"{path}: is a folder, not a study journal")
+    if not path.parent.is_dir():
+        raise BadInput(f"{path}: the folder {path.parent} does not exist")
+    if not path.exists():
+        return
+    if not path.is_file():
+        raise BadInput(f"{path}: is not a regular file")
+    data = path.read_bytes()
+    whole, newline, rest = data.rpartition(b"\n")
+    lines = whole.split(b"\n") if newline else []
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = json.loads(line)
+            sound = isinstance(record, dict) and "op_code" in record
+        except (ValueError, RecursionError):
+            sound = False
+        if not sound:
+            raise BadInput(
+                f"{path}:{number}: not a line of a study journal: {line[:40].decode('utf-8', 'replace')!r}",
+                LEFT,
+            )
+    if rest and not lines and not rest.startswith(b'{"op_code":'):
+        raise BadInput(f"{path}: not a study journal", LEFT)
+
+
+def drop_half_line(path: Path) -> None:
+    """Drop a last line that a killed run left half written."""
+    data = path.read_bytes()
+    with path.open("r+b") as stream:
+        stream.truncate(data.rfind(b"\n") + 1)
+
+
+@contextmanager
+def storage_errors(storage: str | None) -> Iterator[None]:
+    """Turn what storages raise into messages for people, and never hide an interrupt."""
+    try:
+        yield
+    except (SmeltMatchError, KeyboardInterrupt):
+        raise
+    except OSError as error:
+        raise BadInput(f"{storage}: cannot use this study: {error.strerror or error}") from None
+    except Exception as error:  # storages raise kinds of their drivers
+        if storage is None:
+            raise
+        if _interrupted(error):
+            raise KeyboardInterrupt from None
+        first = (str(error).splitlines() or [""])[0]
+        raise BadInput(f"{storage}: cannot use this study: {type(error).__name__}: {first}") from None
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether an error came about while an interrupt was being handled, which a library may hide behind its own."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
