@@ -130,14 +130,17 @@ def _level(problem: Problem, solution: Solution) -> dict[str, Any] | None:
 
 
 def _pure(problem: Problem) -> dict[str, Any] | None:
-    """The minimax of all three budgets, which is degenerate as an answer but a sharp check of the search."""
+    """The minimax of all three budgets, which is degenerate as an answer but a sharp check of the search.
+
+    None when a budget is left out, or when no point obeys the rules.
+    """
     if len(problem.question.match) < 3:
         return None
     free = problem
     if problem.question.tolerance is not None:
         free = Problem(replace(problem.question, tolerance=None), problem.policy)
-    value, points = pure_minimax(free)
-    return {"deviation": fraction_text(value), "points": points}
+    found = pure_minimax(free)
+    return None if found is None else {"deviation": fraction_text(found[0]), "points": found[1]}
 
 
 def _point(point: tuple[int, ...]) -> dict[str, int]:

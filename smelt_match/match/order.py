@@ -23,7 +23,7 @@ SHAPE_STEP = 0.005
 def rungs() -> list[Fraction]:
     """The ladder of tolerances, from 0.1 % to 8 % and then doubling past any deviation a grid can have."""
     ladder = list(RUNGS)
-    while ladder[-1] < 10**6:
+    while ladder[-1] < 10**24:
         ladder.append(ladder[-1] * 2)
     return ladder
 

@@ -124,6 +124,8 @@ class Search:
         if question.tolerance is not None:
             limit = min(limit, getattr(question.tolerance, budget))
         slack = limit.numerator * target // limit.denominator
+        if self.dtype is not object:
+            slack = min(slack, 2**61)  # no value of the grid is further away, and int64 cannot hold more
         return target - slack, target + (0 if question.one_sided else slack)
 
     @cached_property
@@ -347,10 +349,10 @@ def nearest_level(problem: Problem) -> tuple[Search, Fraction, Points] | None:
     return None
 
 
-def pure_minimax(problem: Problem, count_ties: bool = True) -> tuple[Fraction, int | None]:
+def pure_minimax(problem: Problem, count_ties: bool = True) -> tuple[Fraction, int | None] | None:
     """The smallest max(|flops|, |params|, |kv|) over the whole grid, and how many points tie at it.
 
-    Without ``count_ties`` one point of that value ends the search.
+    Without ``count_ties`` one point of that value ends the search. None if no point obeys the rules.
     """
     by_floor: dict[Fraction, set[int]] = {}
     for K, deviation in kv_deviations(problem).items():
@@ -371,5 +373,5 @@ def pure_minimax(problem: Problem, count_ties: bool = True) -> tuple[Fraction, i
             reached = minimax(problem, found[1])
             value = reached if value is None else min(value, reached)
     if value is None:
-        raise BadInput("no point of the grid obeys the rules", "widen the grid")
+        return None
     return value, sum(search.count(value) for search in searches) if count_ties else None

@@ -68,13 +68,15 @@ def _agreement(document: Any, policy: str, claim: Claim) -> list[Check]:
         Check(
             "baseline's budget", _sorted(document["baseline"]["budget"]), _sorted(claim.recount.budget(claim.base_cost))
         ),
-        Check("name", document["baseline"]["name"], claim.base["name"]),
+        Check("name", str(document["baseline"]["name"]), str(claim.base["name"])),
         Check("layout", str(document["layout"]["visits"]), str(visits)),
         Check("layout's depth", str(document["layout"]["num_layers"]), str(max(visits) + 1)),
-        Check("layout, canonical", document["layout"]["canonical"], _canonical(visits)),
-        Check("convention", document["convention"]["name"], entry["convention"]["name"]),
-        Check("attended tokens", document["convention"]["attended_tokens_billed"], as_text(claim.recount.attended)),
-        Check("grid", document["grid"], entry["grid"]["name"]),
+        Check("layout, canonical", str(document["layout"]["canonical"]), _canonical(visits)),
+        Check("convention", str(document["convention"]["name"]), str(entry["convention"]["name"])),
+        Check(
+            "attended tokens", str(document["convention"]["attended_tokens_billed"]), as_text(claim.recount.attended)
+        ),
+        Check("grid", str(document["grid"]), str(entry["grid"]["name"])),
         Check("KV floor told", str(document["floors"]["kv"][policy]), str(claim.floor_told())),
     ]
     rows = [row for row in document["matches"] if row["policy"] == policy and row["rank"] == 1]
