@@ -16,7 +16,7 @@ from smelt_match.budget.context import Context
 from smelt_match.budget.conventions import Convention
 from smelt_match.budget.ledger import Budget, Totals, groups_of, ledger, model_rows, spec_ends, totals
 from smelt_match.errors import BadInput
-from smelt_match.match.grid import Grid
+from smelt_match.match.grid import AXES, Grid
 from smelt_match.match.rules import Rule, rules_for
 from smelt_match.spec.layout import Layout
 from smelt_match.spec.model import ModelSpec
@@ -24,15 +24,8 @@ from smelt_match.spec.model import ModelSpec
 Policy = Literal["uniform", "split"]
 Heads = Literal["kept", "q-width", "free", "free-kv"]
 BUDGETS = ("flops", "params", "kv")
+POINT_AXES = AXES  # a point lists its sizes in this order
 MAX_GEOMETRIES = 2_000_000
-POINT_AXES = (
-    "hidden_size",
-    "num_experts",
-    "expert_intermediate_size",
-    "head_dim",
-    "num_attention_heads",
-    "num_key_value_heads",
-)
 HEADS_IN_WORDS = {
     "kept": "query and KV heads kept",
     "q-width": "KV heads kept, query width in proportion to H",

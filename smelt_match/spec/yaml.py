@@ -22,11 +22,12 @@ T = TypeVar("T", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Document:
-    """A YAML document: plain values, and the 1-based line of each key path."""
+    """A YAML document: plain values, the 1-based line of each key path, and faults for `validate` to report."""
 
     value: Any
     lines: dict[Key, int]
     where: str
+    faults: tuple[str, ...] = ()
 
     def place(self, key: Key) -> str:
         """``file:line: key`` of the closest path that the file has."""
@@ -57,9 +58,9 @@ def load(text: str, where: str) -> Document:
         raise BadInput(f"{where}: holds no YAML document")
     walker = _Walker(yaml.constructor.construct_object, where)
     value = walker.plain(root, ())
-    if walker.faults:
+    if walker.faults and not isinstance(value, dict):
         raise BadInput("\n".join(walker.faults))
-    return Document(value, walker.lines, where)
+    return Document(value, walker.lines, where, tuple(walker.faults))
 
 
 class _Walker:
@@ -117,9 +118,9 @@ def validate(kind: type[T], document: Document, key: Key = (), value: Any = None
     if not isinstance(subject, dict):
         raise BadInput(f"{document.place(key)}: expected keys and values, found {describe(subject)}")
     try:
-        return kind.model_validate(subject)
+        valid = kind.model_validate(subject)
     except ValidationError as error:
-        faults, hints = [], []
+        faults, hints = list(document.faults), []
         for fault in error.errors(include_url=False, include_context=False):
             path = (*key, *(part for part in fault["loc"] if isinstance(part, (str, int))))
             if fault["type"] == "value_error":
@@ -129,6 +130,9 @@ def validate(kind: type[T], document: Document, key: Key = (), value: Any = None
             if fault["type"] == "extra_forbidden":
                 hints.append(close_names(str(fault["loc"][-1]), _keys(kind, fault["loc"][:-1])))
         raise BadInput("\n".join(faults), hints[0] if hints else "") from None
+    if document.faults:
+        raise BadInput("\n".join(document.faults))
+    return valid
 
 
 def _each(document: Document, path: Key, text: str) -> list[str]:

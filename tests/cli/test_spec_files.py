@@ -249,3 +249,10 @@ def test_a_figure_against_a_row_that_cannot_be_counted_is_not_checked(cli: Cli, 
     ran = cli("specs", "show", spec(matches="200m_s0_smelt", expected='{flops_ratio: "1.0"}'))
     assert ran.code == 0
     assert "expected flops_ratio: 1.0, not checked" in ran.out
+
+
+def test_a_key_given_twice_does_not_hide_the_other_faults(cli: Cli, spec: Writer) -> None:
+    path = spec(hidden_size="3e-4", foo="1")
+    path.write_text(path.read_text() + "head_dim: 64\n")
+    told = "key given twice", "hidden_size: should be a valid integer, found 0.0003", "foo: unknown key"
+    refused(cli("count", path), *told)
