@@ -8,9 +8,8 @@ _PACKAGE = Path(__file__).parent
 
 
 def data_files(folder: str) -> list[Path]:
-    """The YAML files of ``specs`` or ``search``, recursively, in name order."""
+    """The YAML files in ``specs``, ``specs/systems``, ``specs/surfaces`` or ``search``, in name order."""
     for root in (_PACKAGE / "_data", _PACKAGE.parent):
-        found = sorted((root / folder).rglob("*.yaml"))
-        if found:
-            return found
+        if (root / folder).is_dir():
+            return sorted((root / folder).glob("*.yaml"))
     raise FileNotFoundError(f"the package's own {folder}/ data is missing; reinstall smelt-match")

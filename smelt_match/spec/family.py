@@ -102,7 +102,7 @@ def _one(document: Document, key: tuple[str | int, ...], value: Any) -> Head:
 def shipped() -> dict[str, Entry]:
     """Every spec that comes with the package, by name."""
     entries: dict[str, Entry] = {}
-    for path in data_files("specs"):
+    for path in [*data_files("specs"), *data_files("specs/systems")]:
         for entry in read_specs(path):
             if entry.spec.name in entries:
                 raise BadInput(f"{path}: {entry.spec.name!r} is already the name of a shipped spec")

@@ -1,0 +1,83 @@
+"""Loss as a function of cost: Eq. 2 with its coefficients, and where it was fitted.
+
+Symbols: F training FLOPs per token, S compute-equivalent sparsity (Eq. 1), D training tokens, C = F·D training FLOPs,
+L validation loss in nats. Source: arXiv 2609.01343v3, Sec. 4.2 and 4.3.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from smelt_match.errors import BadInput
+from smelt_match.files import read_text
+from smelt_match.resources import data_files
+from smelt_match.spec.parts import Record
+from smelt_match.spec.yaml import load, validate
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Range = Annotated[list[float], Field(min_length=2, max_length=2)]
+
+
+class Surface(Record):
+    """L(F, S, D) = E + A·(1 − S)^b / F^a + K / D^c, with the ranges of the end points it was fitted on (Eq. 2)."""
+
+    name: str
+    source: str = ""
+    E: Annotated[float, Field(ge=0, allow_inf_nan=False, description="irreducible loss, nats")]
+    A: Annotated[Positive, Field(description="of the capacity term")]
+    K: Annotated[Positive, Field(description="of the data term")]
+    a: Annotated[Positive, Field(description="exponent of F")]
+    b: Annotated[float, Field(allow_inf_nan=False, description="exponent of 1 − S")]
+    c: Annotated[Positive, Field(description="exponent of D")]
+    rmse: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(None, description="of the fit, nats")
+    flops_per_token: Range | None = Field(None, description="least and greatest F of the fit")
+    sparsity: Range | None = Field(None, description="least and greatest S of the fit")
+    tokens: Range | None = Field(None, description="least and greatest D of the fit")
+    flops: Range | None = Field(None, description="least and greatest C of the fit")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        faults = [
+            f"{name}: the least value comes first, found {ends}"
+            for name in ("flops_per_token", "sparsity", "tokens", "flops")
+            if (ends := getattr(self, name)) is not None and not ends[0] <= ends[1]
+        ]
+        if faults:
+            raise ValueError("\n".join(faults))
+        return self
+
+    def capacity(self, F: float, S: float) -> float:
+        """The capacity-limited term, A·(1 − S)^b / F^a, in nats."""
+        return float(self.A * (1 - S) ** self.b / F**self.a)
+
+    def loss(self, F: float, S: float, D: float) -> float:
+        """Eq. 2 in nats."""
+        return self.E + self.capacity(F, S) + float(self.K / D**self.c)
+
+
+class SurfaceFile(Record):
+    """A file of surfaces."""
+
+    surfaces: Annotated[list[Surface], Field(min_length=1)]
+
+
+def read_surfaces(path: Path) -> dict[str, Surface]:
+    """The surfaces of a YAML file by name; `BadInput` lists every fault."""
+    document = load(read_text(path, "surface file"), str(path))
+    found: dict[str, Surface] = {}
+    for index, surface in enumerate(validate(SurfaceFile, document).surfaces):
+        if surface.name in found:
+            raise BadInput(f"{document.place(('surfaces', index, 'name'))}: {surface.name!r} names two surfaces")
+        found[surface.name] = surface
+    return found
+
+
+@cache
+def shipped_surfaces() -> dict[str, Surface]:
+    """The paper's two surfaces, ``baseline`` and ``smelt``."""
+    (path,) = (path for path in data_files("specs/surfaces") if path.name == "smelt.yaml")
+    return read_surfaces(path)

@@ -1,0 +1,44 @@
+"""Eq. 2: its values, its file, and what is wrong with one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from smelt_match.budget.surface import read_surfaces, shipped_surfaces
+from smelt_match.errors import BadInput
+
+
+def test_surface_of_the_paper_predicts_the_losses_it_prints() -> None:
+    """200m at S = 85 and 95 % after 215B tokens, within three times the RMSE that the paper states for its fits."""
+    surfaces = shipped_surfaces()
+    for name, flops, sparsity, printed in (
+        ("baseline", 1.316e9, 0.843, 1.9445),
+        ("smelt", 1.344e9, 0.846, 1.9257),
+        ("baseline", 1.329e9, 0.946, 1.8735),
+        ("smelt", 1.367e9, 0.947, 1.8517),
+    ):
+        surface = surfaces[name]
+        assert surface.rmse is not None
+        assert surface.loss(flops, sparsity, 2.155e11) == pytest.approx(printed, abs=3 * surface.rmse)
+
+
+def test_every_fault_of_a_surface_file_is_told_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "surface.yaml"
+    file.write_text(
+        "surfaces:\n  - {name: mine, E: -1, A: .inf, K: 2.0, a: 0.3, b: 0.1, c: nought}\n"
+        "  - {name: yours, E: 1.0, A: 1.0, K: 2.0, a: 0.3, b: 0.1, c: 0.5, tokens: [2.0, 1.0]}\n"
+    )
+    with pytest.raises(BadInput) as caught:
+        read_surfaces(file)
+    for part in (":2: surfaces.0.E", ":2: surfaces.0.A", ":2: surfaces.0.c", "the least value comes first"):
+        assert part in caught.value.message
+
+
+def test_two_surfaces_of_one_name_are_refused(tmp_path: Path) -> None:
+    one = "  - {name: mine, E: 1.0, A: 1.0, K: 2.0, a: 0.3, b: 0.1, c: 0.5}\n"
+    file = tmp_path / "surface.yaml"
+    file.write_text("surfaces:\n" + one + one)
+    with pytest.raises(BadInput, match=r"'mine' names two surfaces"):
+        read_surfaces(file)
