@@ -158,7 +158,7 @@ def unstated(end: Head) -> str:
     """What keeps a model from being counted, by the names of a spec's fields; empty for one that can be."""
     if isinstance(end, ModelSpec):
         return ""
-    fields = [
+    fields = getattr(end, "missing", None) or [
         name
         for name, field in ModelSpec.model_fields.items()
         if field.is_required() and getattr(end, name, None) is None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 from smelt_match.errors import BadInput
 from smelt_match.units import parse_fraction
 
-BUDGETS = ("flops", "params", "kv")
+BUDGETS: tuple[Literal["flops", "params", "kv"], ...] = ("flops", "params", "kv")
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from smelt_match.budget.conventions import Convention
     from smelt_match.budget.mismatch import Price
     from smelt_match.budget.tolerance import Tolerance
+    from smelt_match.export.table import Format
     from smelt_match.spec.model import Head
 
 EXAMPLES = """Examples:
@@ -28,6 +29,8 @@ EXAMPLES = """Examples:
   smelt-match audit 200m_s95 200m_s95_smelt --all-conventions
 
   smelt-match audit 200m_s95 200m_s95_smelt --require flops,params,kv
+
+  smelt-match audit table1
 
   smelt-match audit Mixtral-8x7B-v0.1/config.json Llama-3.1-8B"""
 TABLE1 = "table1"
@@ -92,10 +95,15 @@ def audit(
     override = options.context_option(mean_context, context, lengths, window)
     limits, required, times = parse_tolerance(tolerance), _required(require), _step_times(step_time)
     observed = _gain(gain)
+    if candidate is None:
+        _refuse_second(baseline, {"--require": require, "--step-time": step_time, "--surface": surface, "--gain": gain,
+                                  "--tokens": tokens, "--vocab-size": vocab_size,
+                                  "--all-conventions": all_conventions or None})  # fmt: skip
+        rule = options.convention_option(convention, include_head)
+        options.emit(_table1(rule, override, limits, shown), output, force)
+        return
     if shown == "csv" and (gain, surface, tokens) != (None, None, None):
         raise BadInput("--gain, --surface and --tokens: CSV holds one table", "use --format json")
-    if candidate is None:
-        raise BadInput(f"audit {baseline}: a second model is wanted", "smelt-match audit BASELINE CANDIDATE")
     ends = _end(baseline, vocab_size), _end(candidate, vocab_size)
     for end in ends:
         options.need_vocabulary(include_head, end.name, getattr(end, "vocab_size", None))
@@ -109,18 +117,34 @@ def audit(
     _refuse(found, required)
 
 
+def _refuse_second(baseline: str, given: dict[str, Any]) -> None:
+    """Refuse a model alone, and options of two models beside a published table."""
+    if baseline != TABLE1:
+        raise BadInput(f"audit {baseline[:80]}: a second model is wanted", "smelt-match audit BASELINE CANDIDATE")
+    of_two = [name for name, value in given.items() if value is not None]
+    if of_two:
+        raise BadInput(f"audit {TABLE1}: {', '.join(of_two)}: belongs to an audit of two models")
+
+
+def _table1(rule: Convention, override: Context | None, limits: Tolerance, shown: Format) -> str:
+    """The paper's table recomputed."""
+    from smelt_match.audit.published import studies, table
+    from smelt_match.export.document import to_json
+    from smelt_match.export.studies import studies_json, studies_text
+
+    printed = table(TABLE1)
+    found = studies(printed, rule, override, limits)
+    if shown == "json":
+        return to_json(studies_json(printed, found, rule))
+    return studies_text(printed, found, rule, shown)
+
+
 def _end(text: str, vocab_size: int | None) -> Head:
     """The one model that an argument stands for, with a vocabulary where it states none."""
-    from smelt_match.spec.family import expand
     from smelt_match.spec.model import ModelSpec
 
-    entries = expand(text)
-    if len(entries) != 1:
-        raise BadInput(f"{text}: stands for {len(entries)} models; name one")
-    spec = entries[0].spec
-    if vocab_size is not None and isinstance(spec, ModelSpec) and spec.vocab_size is None:
-        return spec.changed(vocab_size=vocab_size)
-    return spec
+    spec = options.one_entry(text).spec
+    return options.with_vocabulary(spec, vocab_size) if isinstance(spec, ModelSpec) else spec
 
 
 def _rules(name: str, head: bool, every: bool, ends: tuple[Head, Head]) -> list[Convention]:
@@ -216,7 +240,7 @@ def _json(found: list[Audit], priced: Price | None, gain: float | None, every: b
     return to_json(document)
 
 
-def _text(found: list[Audit], priced: Price | None, gain: float | None, shown: Any, every: bool) -> str:
+def _text(found: list[Audit], priced: Price | None, gain: float | None, shown: Format, every: bool) -> str:
     from smelt_match.export.audited import audit_text, conventions_text
     from smelt_match.export.priced import price_text
 

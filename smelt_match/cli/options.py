@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from smelt_match.budget.context import Context
     from smelt_match.budget.conventions import Convention
     from smelt_match.export.table import Format
+    from smelt_match.spec.family import Entry
+    from smelt_match.spec.model import ModelSpec
 
 FORMATS = ("table", "md", "tex", "csv", "json")
 
@@ -87,6 +89,21 @@ def need_vocabulary(include_head: bool, name: str, vocab_size: int | None) -> No
             f"{name}: --include-head needs vocab_size, which this spec does not state",
             "add vocab_size to a YAML spec",
         )
+
+
+def one_entry(text: str) -> Entry:
+    """The one entry that a spec argument stands for; `BadInput` where it stands for several."""
+    from smelt_match.spec.family import expand
+
+    entries = expand(text)
+    if len(entries) != 1:
+        raise BadInput(f"{text[:80]}: stands for {len(entries)} models; name one")
+    return entries[0]
+
+
+def with_vocabulary(spec: ModelSpec, vocab_size: int | None) -> ModelSpec:
+    """The model with a vocabulary where it states none."""
+    return spec if vocab_size is None or spec.vocab_size is not None else spec.changed(vocab_size=vocab_size)
 
 
 def format_option(text: str) -> Format:

@@ -1,0 +1,176 @@
+"""A budget card: what a paper or a model card should say about a model's costs, each number with its convention."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from smelt_match.budget.active import active_counts
+from smelt_match.budget.components import kv_elements
+from smelt_match.budget.context import Context
+from smelt_match.budget.conventions import CONVENTIONS, convention
+from smelt_match.budget.count import context_of, count
+from smelt_match.budget.ledger import spec_groups
+from smelt_match.spec.layout import block_names
+from smelt_match.spec.model import ModelSpec
+from smelt_match.spec.parts import Record
+from smelt_match.units import fraction_text, round_half_even
+
+PAGE_TOKENS = 16  # vLLM's default block, vllm/config/cache.py, CacheConfig.DEFAULT_BLOCK_SIZE
+DTYPE_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 1}
+Count = Annotated[int, Field(ge=0)]
+Dtype = Literal["bf16", "fp16", "fp32", "fp8"]
+
+
+class LayoutCard(Record):
+    """Which blocks run when."""
+
+    text: str
+    visits: str = Field(description="every visit in order, layers from 1, in runs")
+    num_layers: Annotated[int, Field(ge=1, description="stored blocks")]
+    executed_layers: Annotated[int, Field(ge=1, description="visits of blocks")]
+    looped_layers: str = Field(description="layers that are visited more than once, from 1; empty for none")
+
+
+class ContextCard(Record):
+    """What FLOPs of attention and the bytes of a cache were counted for."""
+
+    mean_attended_context: str = Field(pattern=r"^\d+/\d+$", description="c, exactly, as num/den")
+    origin: str
+    documents: Annotated[int, Field(ge=1)]
+    tokens: Annotated[int, Field(ge=1, description="of all documents together")]
+
+
+class ParamsCard(Record):
+    """Stored parameters, and three numbers that are all called active."""
+
+    params_total: Count = Field(description="stored, without embedding and output head")
+    params_active_one_traversal: Count = Field(description="each block once, k experts, without embeddings")
+    params_executed_every_visit: Count = Field(description="the same at every visit of every block")
+    params_active_with_embeddings: Count | None = Field(description="one traversal with embedding and output head")
+    params_total_with_embeddings: Count | None = Field(description="stored, with embedding and output head")
+
+
+class SparsityCard(Record):
+    """S by Eq. 1 of arXiv 2609.01343v3, and the fully active control that it was measured against."""
+
+    value: float
+    control: str
+
+
+class FlopsCard(Record):
+    """Training FLOPs per token by one convention."""
+
+    convention: str
+    flops_train_per_token: Count
+    flops_attention_train_per_token: Count
+    attended_tokens: str = Field(pattern=r"^\d+/\d+$", description="attended tokens billed to each token, as num/den")
+    output_head: Literal["counted", "not counted", "unknown vocabulary"]
+    source: str
+
+
+class CacheCard(Record):
+    """The KV cache under one policy."""
+
+    policy: Literal["a slot for each visit", "a slot for each block"]
+    slots: Count
+    kv_elements_per_token: Count
+    kv_bytes_per_token: Count
+    kv_bytes_logical: Count = Field(description="of the documents of the context")
+    kv_bytes_allocated: Count = Field(description="of the same documents in whole pages")
+
+
+class Card(Record):
+    """The costs of one model; counts are integers, rationals are rounded half to even."""
+
+    schema_version: Literal[1] = 1
+    name: str
+    source: str
+    config: dict[str, int] = Field(description="dimensions, under the field's names")
+    layout: LayoutCard
+    context: ContextCard
+    params: ParamsCard
+    sparsity: SparsityCard | None = Field(description="none for a dense model")
+    flops: list[FlopsCard]
+    kv_dtype: Dtype
+    kv_page_tokens: Annotated[int, Field(ge=1, description="tokens of a page, which is allocated whole")]
+    kv_cache: list[CacheCard]
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """The JSON Schema of a card."""
+        dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+        return dialect | cls.model_json_schema(mode="serialization")
+
+
+def card(
+    spec: ModelSpec, override: Context | None = None, page_tokens: int = PAGE_TOKENS, dtype: Dtype = "bf16"
+) -> Card:
+    """The card of a model.
+
+    Args:
+        override: The context; default: the spec's own. Where only its mean c is known, the cache is that of the one
+            causal document with this mean, 2c − 1 tokens.
+        page_tokens: Tokens of a page; each sequence ends in one that is allocated whole.
+    """
+    context = context_of(spec, override)
+    counted = count(spec, convention("paper"), context)
+    lengths = context.lengths or ((math.ceil(context.sequence), 1),)
+    layout, active = spec.visits, active_counts(spec).as_json()
+    return Card(
+        name=spec.name,
+        source=spec.source,
+        config=spec.config(),
+        layout=LayoutCard(
+            text=str(layout), visits=layout.canonical.removeprefix("visits "), num_layers=layout.num_layers,
+            executed_layers=len(layout.visits), looped_layers=block_names(layout.loop) if layout.loop else "",
+        ),
+        context=ContextCard(
+            mean_attended_context=fraction_text(context.mean), origin=context.origin,
+            documents=sum(times for _, times in lengths), tokens=sum(length * times for length, times in lengths),
+        ),
+        params=ParamsCard(params_total=counted.budget.params, **active),  # type: ignore[arg-type]
+        sparsity=SparsityCard(value=float(counted.sparsity), control=counted.control) if spec.num_experts else None,
+        flops=[_flops(spec, name, context) for name in CONVENTIONS],
+        kv_dtype=dtype,
+        kv_page_tokens=page_tokens,
+        kv_cache=_caches(spec, lengths, page_tokens, DTYPE_BYTES[dtype]),
+    )  # fmt: skip
+
+
+def _flops(spec: ModelSpec, name: str, context: Context) -> FlopsCard:
+    rule = convention(name)
+    book = count(spec, rule, context).ledger
+    head: Literal["counted", "not counted", "unknown vocabulary"] = "not counted"
+    if rule.head:
+        head = "unknown vocabulary" if spec.vocab_size is None else "counted"
+    return FlopsCard(
+        convention=name, flops_train_per_token=round_half_even(book.budget.flops),
+        flops_attention_train_per_token=round_half_even(book.budget.attention),
+        attended_tokens=fraction_text(Fraction(book.attended)), output_head=head, source=rule.source,
+    )  # fmt: skip
+
+
+def _caches(spec: ModelSpec, lengths: tuple[tuple[int, int], ...], page: int, size: int) -> list[CacheCard]:
+    """The cache with a slot for each visit, and with one for each block, where that is another cache."""
+    tokens = sum(length * times for length, times in lengths)
+    allocated = sum(-(-length // page) * page * times for length, times in lengths)
+    groups = spec_groups(spec)
+    policies: dict[Literal["a slot for each visit", "a slot for each block"], dict[int, int]] = {
+        "a slot for each visit": {index: len(group.blocks) * group.visits for index, group in enumerate(groups)},
+        "a slot for each block": {index: len(group.blocks) for index, group in enumerate(groups)},
+    }
+    found = []
+    for policy, slots in policies.items():
+        elements = sum(number * int(kv_elements(groups[index].dims)) for index, number in slots.items())
+        found.append(
+            CacheCard(
+                policy=policy, slots=sum(slots.values()), kv_elements_per_token=elements,
+                kv_bytes_per_token=elements * size, kv_bytes_logical=elements * size * tokens,
+                kv_bytes_allocated=elements * size * allocated,
+            )
+        )  # fmt: skip
+    return found[:1] if spec.visits.is_unlooped else found
