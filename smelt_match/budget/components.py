@@ -230,6 +230,20 @@ BLOCK_COMPONENTS = (
         lambda m: m.form.norms * (1 + m.form.norm_bias) * m.H, _norms, lambda m: m.form.norms > 0,
     ),
 )  # fmt: skip
+ATTENTION_HALF = frozenset({"attention projections", "attention gate", "attention biases", "attention norms"})
+NORMS = "norms"
+UNTIED = {"norms": frozenset({"norms", "attention norms"}), "router": frozenset({"router", "router bias"})}
+# Where later visits read the keys and values of the first, those are projected once.
+QUERIES = _whole(
+    "query and output projections",
+    lambda m: "{H}·{n_q}·({d} + {d_v})" if m.form.d_v else "2·{H}·{d}·{n_q}",
+    lambda m: m.H * m.n_q * (m.d + _value_dim(m)), _always,
+)  # fmt: skip
+KEYS_AND_VALUES = _whole(
+    "key and value projections",
+    lambda m: "{H}·{n_kv}·({d} + {d_v})" if m.form.d_v else "2·{H}·{d}·{n_kv}",
+    lambda m: m.H * m.n_kv * (m.d + _value_dim(m)), _always,
+)  # fmt: skip
 FINAL_NORM = _whole(
     "final norm", lambda m: "2·{H}" if m.form.norm_bias else "{H}", lambda m: (1 + m.form.norm_bias) * m.H, _norms
 )

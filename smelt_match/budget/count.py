@@ -11,7 +11,7 @@ from smelt_match.budget.deviation import sparsity
 from smelt_match.budget.ledger import Budget, Ledger, ledger
 from smelt_match.errors import BadInput, close_names
 from smelt_match.spec.family import countable, shipped
-from smelt_match.spec.model import ModelSpec
+from smelt_match.spec.model import ABOUT, ModelSpec
 
 
 def context_of(spec: ModelSpec, override: Context | None = None) -> Context:
@@ -34,8 +34,8 @@ def control_of(spec: ModelSpec) -> ModelSpec:
                 f"{spec.name}: control {spec.control!r} is not a shipped spec", close_names(spec.control, shipped())
             )
         return countable(entry)
-    own = {"name", "source", "notes", "matches", "expected", "control", "layout", "backward_visits"}
-    loop = {"loop_num_attention_heads", "loop_num_key_value_heads"}
+    own = {*ABOUT, "name", "control"}
+    loop = {"layout", "loop", "backward_visits", "loop_num_attention_heads", "loop_num_key_value_heads"}
     fields = spec.model_dump(exclude_unset=True, exclude=own | loop)
     fields |= {"num_experts": spec.experts_per_token, "name": _control_name(spec)}
     return ModelSpec.model_validate(fields)

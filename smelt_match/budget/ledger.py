@@ -1,7 +1,7 @@
 """The ledger: component × visits × formula, in five columns whose rows add up exactly to the totals.
 
     train FLOPs per token = 6·Σ_visits (matmul parameters executed) + Σ_visits 12·n_q·d·c
-    KV elements per token = Σ_slots 2·n_kv·d, one slot for each visit
+    KV elements per token = Σ_slots 2·n_kv·d, one slot for each visit, or as the loop's cache policy says
 
 Source: arXiv 2609.01343v3, Sec. 3.2 and Appendix A. What each component costs stands in `components`; here blocks are
 grouped, multiplied by their visits, and added up, on integers or on the solver's integer arrays alike.
@@ -9,18 +9,23 @@ grouped, multiplied by their visits, and added up, on integers or on the solver'
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from smelt_match.budget.components import (
+    ATTENTION_HALF,
     BLOCK_COMPONENTS,
     EMBEDDING,
     FINAL_NORM,
     HEAD,
     HEAD_BIAS,
+    KEYS_AND_VALUES,
+    NORMS,
     PLAIN,
+    QUERIES,
     TIED_HEAD,
+    UNTIED,
     Component,
     Dims,
     Form,
@@ -33,9 +38,10 @@ from smelt_match.budget.components import (
 )
 from smelt_match.budget.context import Context
 from smelt_match.budget.conventions import Convention
-from smelt_match.spec.layout import Layout, block_names, parse_layers
+from smelt_match.budget.parts import Part, parts_of
+from smelt_match.spec.layout import Layout, block_names
+from smelt_match.spec.loop import Loop
 from smelt_match.spec.model import ModelSpec
-from smelt_match.spec.parts import Extra
 from smelt_match.units import round_half_even
 
 
@@ -48,21 +54,27 @@ class Group:
     dims: Dims
 
 
+PLAIN_LOOP = Loop()
+
+
 @dataclass(frozen=True)
 class Ends:
-    """What a model has besides its blocks, and how far its backward pass goes.
+    """What a model has besides its blocks, how it runs its loop, and how far its backward pass goes.
 
     Attributes:
+        parts: Weights beside the components.
         head_rows: Rows of the output head, where they differ from the embedding's.
         backward: Visits of each block that the backward pass goes through, or None for all.
+        loop: What the layout does not say about the loop.
     """
 
     tied: bool = False
     final_norm: bool = True
-    extras: tuple[Extra, ...] = ()
+    parts: tuple[Part, ...] = ()
     head_bias: bool = False
     head_rows: int | None = None
     backward: int | None = None
+    loop: Loop = field(default=PLAIN_LOOP)
 
     def trained(self, visits: int) -> int:
         """How many of a block's visits the backward pass goes through."""
@@ -114,19 +126,22 @@ def model_rows(groups: list[Group], convention: Convention, ends: Ends = Ends())
     rows = []
     for group in groups:
         blocks, m, visits = len(group.blocks), group.dims, group.visits
-        trained = ends.trained(visits)
-        where = ends.place(f"layers {block_names(group.blocks)}", visits)
+        layers = f"layers {block_names(group.blocks)}"
         rows += [
-            _row(part, where, blocks, visits, m, convention, trained) for part in BLOCK_COMPONENTS if part.present(m)
+            _row(part, ends.place(layers, runs), blocks, runs, dims, convention, ends.trained(runs), copies)
+            for part, dims, runs, copies in _visited(m, visits, ends.loop)
         ]
-        executions = blocks * visits
-        scores = executions * score_flops(m) if convention.attention != "none" else 0
-        if trained != visits:  # a third of the cost is forward, two thirds backward
-            scores = scores // visits * (visits + 2 * trained) // 3
+        attended = 1 if ends.loop.part == "feed_forward" else visits
+        trained, where = ends.trained(attended), ends.place(layers, attended)
+        scores = blocks * attended * score_flops(m) if convention.attention != "none" else 0
+        if trained != attended:  # a third of the cost is forward, two thirds backward
+            scores = scores // attended * (attended + 2 * trained) // 3
         window = m.form.window
         name = "attention scores" if window is None else f"attention scores, window {window:,}"
-        rows.append(Row(name, where, visits, score_text(m), m, scores=scores, window=window))
-        rows.append(Row("KV cache", where, visits, kv_text(m), m, kv=executions * kv_elements(m)))
+        rows.append(Row(name, where, attended, score_text(m), m, scores=scores, window=window))
+        slots = ends.loop.slots(attended)
+        kept = where if slots == attended else f"{layers}, {slots} of {attended} visits kept"
+        rows.append(Row("KV cache", kept, slots, kv_text(m), m, kv=blocks * slots * kv_elements(m)))
     m = groups[0].dims
     once: list[Component] = [FINAL_NORM] if ends.final_norm else []
     if m.V and convention.input_embedding:
@@ -137,17 +152,35 @@ def model_rows(groups: list[Group], convention: Convention, ends: Ends = Ends())
         parts = [TIED_HEAD if ends.tied and convention.input_embedding else HEAD]
         parts += [HEAD_BIAS] if ends.head_bias else []
         rows += [_row(part, "once", 1, 1, head, convention) for part in parts]
-    return rows + [row for extra in ends.extras for row in _extra_rows(extra, groups, m, convention, ends)]
+    return rows + [row for part in ends.parts for row in _part_rows(part, groups, m, convention, ends)]
+
+
+def _visited(m: Dims, visits: int, loop: Loop) -> Iterator[tuple[Component, Dims, int, int]]:
+    """The components of a block, each with its dimensions, how often it runs, and how many copies are stored."""
+    untied = frozenset[str]().union(*(UNTIED[name] for name in loop.untied))
+    for part in BLOCK_COMPONENTS:
+        if not part.present(m):
+            continue
+        if visits > 1 and loop.part != "block" and part.name == NORMS:
+            half = replace(m, form=replace(m.form, norms=m.form.norms // 2))
+            yield from ((part, half, runs, 1) for runs in (visits, 1))
+        elif visits > 1 and loop.kv_policy == "shared" and part.name == BLOCK_COMPONENTS[0].name:
+            runs = 1 if loop.part == "feed_forward" else visits
+            yield from ((QUERIES, m, runs, 1), (KEYS_AND_VALUES, m, 1, 1))
+        else:
+            other = "feed_forward" if part.name in ATTENTION_HALF else "attention"
+            yield part, m, 1 if loop.part == other else visits, visits if part.name in untied else 1
 
 
 def _row(
-    part: Component, where: str, blocks: int, visits: int, m: Dims, convention: Convention, trained: int | None = None
-) -> Row:
+    part: Component, where: str, blocks: int, visits: int, m: Dims, convention: Convention, trained: int | None = None,
+    copies: int = 1,
+) -> Row:  # fmt: skip
     active = blocks * part.active(m)
     executed = visits * active
     return Row(
         part.name, where, visits, part.formula(m), m,
-        stored=blocks * part.stored(m), active=active, executed=executed,
+        stored=blocks * copies * part.stored(m), active=active, executed=executed,
         matmul=_train_flops(active, visits, trained) if part.billed(convention) else 0 * executed,
     )  # fmt: skip
 
@@ -157,31 +190,29 @@ def _train_flops(active: Int, visits: int, trained: int | None = None) -> Int:
     return (2 * visits + 4 * (visits if trained is None else trained)) * active
 
 
-def _extra_rows(extra: Extra, groups: list[Group], m: Dims, convention: Convention, ends: Ends) -> list[Row]:
-    """The rows of weights that a spec prices itself, one for each number of visits."""
-    places: dict[tuple[str, int, int], int] = {}
-    if extra.layers is None:
-        places["once", extra.executions, extra.executions] = 1
+def _part_rows(part: Part, groups: list[Group], m: Dims, convention: Convention, ends: Ends) -> Iterator[Row]:
+    """The rows of weights beside the components, one for each number of visits."""
+    if part.embedding and not convention.input_embedding:
+        return
+    places: dict[tuple[str, int, int, int], int] = {}  # blocks by (where, runs, trained runs, copies)
+    if part.blocks is None:
+        places["once", part.executions, part.executions, 1] = 1
     else:
-        depth = max(block for group in groups for block in group.blocks) + 1
-        layers = set(parse_layers(extra.layers, depth))
         for group in groups:
-            inside = tuple(block for block in group.blocks if block in layers)
+            inside = tuple(block for block in group.blocks if block in part.blocks)
             if inside:
                 where = ends.place(f"layers {block_names(inside)}", group.visits)
-                runs, trained = (extra.executions * n for n in (group.visits, ends.trained(group.visits)))
-                places[where, runs, trained] = len(inside)
-    billed = extra.cost == "matmul" or (extra.cost == "gain" and convention.norms)
-    rows = []
-    for (where, runs, trained), blocks in places.items():
-        active = 0 if extra.cost == "lookup" else blocks * extra.params
-        executed = runs * active
-        text = extra.formula.replace("{", "{{").replace("}", "}}") or str(extra.params)
-        rows.append(
-            Row(extra.name, where, runs, text, m, stored=blocks * extra.params, active=active, executed=executed,
-                matmul=_train_flops(active, runs, trained) if billed else 0)
+                visits = max(0, group.visits - part.skipped)
+                runs, trained = (part.executions * n for n in (visits, min(visits, ends.trained(group.visits))))
+                places[where, runs, trained, group.visits if part.copies else 1] = len(inside)
+    billed = part.cost == "matmul" or (part.cost == "gain" and convention.norms)
+    text = part.formula.replace("{", "{{").replace("}", "}}") or str(part.params)
+    for (where, runs, trained, copies), blocks in places.items():
+        active = 0 if part.cost == "lookup" else blocks * part.params
+        yield Row(
+            part.name, where, runs, text, m, stored=blocks * copies * part.params, active=active,
+            executed=runs * active, matmul=_train_flops(active, runs, trained) if billed else 0,
         )  # fmt: skip
-    return rows
 
 
 @dataclass(frozen=True)
@@ -247,8 +278,8 @@ def spec_groups(spec: ModelSpec) -> list[Group]:
 def spec_ends(spec: ModelSpec) -> Ends:
     """What a spec has besides its blocks."""
     return Ends(
-        spec.tie_word_embeddings, spec.final_norm, tuple(spec.extras), spec.output_head_bias, spec.head_vocab_size,
-        spec.backward_visits,
+        spec.tie_word_embeddings, spec.final_norm, parts_of(spec), spec.output_head_bias, spec.head_vocab_size,
+        spec.backward_visits, spec.loop or PLAIN_LOOP,
     )  # fmt: skip
 
 

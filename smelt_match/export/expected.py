@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+from smelt_match.budget.active import active_counts
 from smelt_match.budget.conventions import convention
 from smelt_match.budget.count import count
 from smelt_match.spec.family import shipped
@@ -49,6 +50,12 @@ def _counted(spec: ModelSpec) -> dict[str, Fraction]:
         "flops_train_per_token": mine.budget.flops,
         "kv_elements_per_token": Fraction(mine.budget.kv),
     }
+    actives = active_counts(spec)
+    if actives.total is not None and actives.with_embeddings is not None:
+        ends = actives.with_embeddings - actives.one_traversal
+        found["params_active_with_embeddings"] = Fraction(actives.with_embeddings)
+        found["params_executed_with_embeddings"] = Fraction(actives.executed + ends)
+        found["params_total_with_embeddings"] = Fraction(actives.total)
     baseline = shipped().get(spec.matches) if spec.matches else None
     if baseline is not None and isinstance(baseline.spec, ModelSpec):
         theirs = count(baseline.spec, rule, mine.ledger.context).budget

@@ -20,7 +20,7 @@ from smelt_match.errors import BadInput
 from smelt_match.match.grid import AXES, Grid
 from smelt_match.match.rules import Rule, rules_for
 from smelt_match.spec.layout import Layout
-from smelt_match.spec.model import ModelSpec
+from smelt_match.spec.model import ABOUT, ModelSpec
 
 Policy = Literal["uniform", "split"]
 Heads = Literal["kept", "q-width", "free", "free-kv"]
@@ -126,6 +126,8 @@ def forms_of(question: Question) -> dict[int, Form]:
         "latent attention (MLA)": base.latent_attention is not None,
         "sliding windows": base.sliding_window is not None,
         "value heads of another size": base.value_head_dim not in (None, base.head_dim),
+        "tables of value embeddings": base.value_embedding_layers is not None,
+        "attributes of its loop": base.loop is not None,
         f"parts of its own ({', '.join(extra.name for extra in base.extras)})": bool(base.extras),
     }
     for part, present in refused.items():
@@ -274,7 +276,7 @@ class Problem:
         """The model at a point."""
         H, E, I, d, n_q, n_kv = point
         base, layout = self.question.baseline, self.question.layout
-        fields = base.model_dump(exclude_unset=True, exclude={"source", "notes", "expected"})
+        fields = base.model_dump(exclude_unset=True, exclude=set(ABOUT))
         fields |= {
             "name": name, "matches": base.name, "hidden_size": H, "num_layers": layout.num_layers, "num_experts": E,
             "expert_intermediate_size": I, "num_attention_heads": n_q, "num_key_value_heads": n_kv, "head_dim": d,

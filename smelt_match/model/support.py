@@ -7,7 +7,7 @@ stand at its default. A field that is added to specs later is therefore refused 
 from __future__ import annotations
 
 from smelt_match.errors import BadInput, close_names
-from smelt_match.spec.model import ModelSpec
+from smelt_match.spec.model import ABOUT, ModelSpec
 
 BALANCES = ("loss", "bias")
 RESIDUAL_SCALES = ("1/r", "1")
@@ -20,7 +20,7 @@ _BUILT = frozenset({
     "attention_output_bias", "attention_gate", "qk_norm", "norm_bias", "final_norm", "rope_theta", "rms_norm_eps",
     "normalize_topk",
 })  # fmt: skip
-_ABOUT = frozenset({"name", "source", "notes", "matches", "expected", "control", "mean_attended_context"})
+_ABOUT = ABOUT | {"name", "control", "mean_attended_context"}
 
 
 def check_buildable(spec: ModelSpec) -> None:
@@ -36,6 +36,9 @@ def check_buildable(spec: ModelSpec) -> None:
             continue
         if name == "extras":
             faults += [f"extras: {extra.name!r} cannot be built yet" for extra in spec.extras]
+        elif name == "loop":
+            given = value.model_dump(exclude_defaults=True)
+            faults += [f"loop.{part}: {_shown(text)} cannot be built yet" for part, text in given.items()]
         else:
             faults.append(f"{name}: {_shown(value)} cannot be built yet")
     if spec.attention_gate and spec.value_head_dim not in (None, spec.head_dim):

@@ -15,7 +15,7 @@ from smelt_match.files import read_text
 from smelt_match.resources import data_files
 from smelt_match.spec.grammar import parse_layout
 from smelt_match.spec.huggingface.reader import CONFIG, Imported, config_at, read_config
-from smelt_match.spec.model import Head, ModelSpec, PublishedRow
+from smelt_match.spec.model import Head, IncompleteSystem, ModelSpec, PublishedRow
 from smelt_match.spec.parts import Record
 from smelt_match.spec.yaml import Document, load, validate
 
@@ -60,7 +60,7 @@ def read_specs(path: Path) -> list[Entry]:
 
 def _family(document: Document) -> list[Entry]:
     family = validate(FamilyFile, document)
-    known = {*ModelSpec.model_fields, *PublishedRow.model_fields}
+    known = {*ModelSpec.model_fields, *PublishedRow.model_fields, *IncompleteSystem.model_fields}
     unknown = [name for name in family.defaults if name not in known]
     faults = [f"{document.place(('defaults', name))}: unknown key" for name in unknown]
     hint = close_names(unknown[0], known) if unknown else ""
@@ -87,15 +87,20 @@ def _family(document: Document) -> list[Entry]:
 
 
 def _with_defaults(defaults: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
-    """The defaults under a model's own keys; a printed-only row takes just those it has a place for."""
-    if "status" in model:
-        defaults = {name: value for name, value in defaults.items() if name in PublishedRow.model_fields}
-    return defaults | model
+    """The defaults under a model's own keys; a row that cannot be counted takes just those it has a place for."""
+    fields = _kind(model).model_fields
+    return {name: value for name, value in defaults.items() if name in fields} | model
+
+
+def _kind(value: Any) -> type[Head]:
+    """What an entry is, by its status."""
+    if not isinstance(value, dict) or "status" not in value:
+        return ModelSpec
+    return IncompleteSystem if value["status"] == "incomplete" else PublishedRow
 
 
 def _one(document: Document, key: tuple[str | int, ...], value: Any) -> Head:
-    kind = PublishedRow if isinstance(value, dict) and "status" in value else ModelSpec
-    return validate(kind, document, key, value)
+    return validate(_kind(value), document, key, value)
 
 
 @cache
@@ -160,10 +165,11 @@ def countable(entry: Entry) -> ModelSpec:
     """The model of an entry, or `BadInput` with the reason why it cannot be counted."""
     if isinstance(entry.spec, ModelSpec):
         return entry.spec
-    assert isinstance(entry.spec, PublishedRow)
+    assert isinstance(entry.spec, (PublishedRow, IncompleteSystem))
+    shows = "what is printed" if isinstance(entry.spec, PublishedRow) else "what is known"
     raise BadInput(
         f"{entry.spec.name}: cannot be counted: {entry.spec.reason}",
-        f"`smelt-match specs show {entry.spec.name}` shows what is printed",
+        f"`smelt-match specs show {entry.spec.name}` shows {shows}",
     )
 
 
@@ -177,7 +183,7 @@ def published_match(baseline: ModelSpec, visits: tuple[int, ...]) -> Head | None
         return None
     for entry in shipped().values():
         spec = entry.spec
-        if spec.matches != baseline.name:
+        if spec.matches != baseline.name or isinstance(spec, IncompleteSystem):
             continue
         if isinstance(spec, PublishedRow):
             layout = parse_layout(spec.layout, spec.num_layers)

@@ -67,6 +67,23 @@ class Layout:
         """The blocks that are visited more than once, by block index."""
         return tuple(index for index, count in enumerate(self.counts) if count > 1)
 
+    @property
+    def cycle(self) -> tuple[int, int, int, int] | None:
+        """(layers before, inside and after the loop, passes) where one run of layers is repeated as a whole."""
+        looped = self.loop
+        if not looped:
+            return None
+        before, inside, after = looped[0], len(looped), self.num_layers - looped[-1] - 1
+        passes = self.counts[before]
+        return (before, inside, after, passes) if self.visits == _cycled(before, inside, after, passes) else None
+
+    def with_passes(self, passes: int) -> Layout:
+        """The same layout with another number of passes through its loop."""
+        if self.cycle is None:
+            raise BadInput(f"layout {self}: has not just one loop, so that its passes cannot be changed")
+        before, inside, after, _ = self.cycle
+        return Layout(self.num_layers, _cycled(before, inside, after, passes))
+
     def groups(self) -> list[tuple[tuple[int, ...], int]]:
         """Blocks that share a visit count, as (block indices, visits of each), in order of first block."""
         counts = self.counts
@@ -76,6 +93,13 @@ class Layout:
 
     def __str__(self) -> str:
         return self.text or self.canonical
+
+
+def _cycled(before: int, inside: int, after: int, passes: int) -> tuple[int, ...]:
+    if before + inside * passes + after > MAX_VISITS:
+        raise BadInput(f"layout: {passes:,} passes; at most {MAX_VISITS:,} visits are possible")
+    body = tuple(range(before, before + inside)) * passes
+    return (*range(before), *body, *range(before + inside, before + inside + after))
 
 
 def _ascending_runs(visits: Sequence[int]) -> Iterator[tuple[int, int]]:

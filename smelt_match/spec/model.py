@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 from smelt_match.errors import BadInput
 from smelt_match.spec.grammar import parse_layout
 from smelt_match.spec.layout import MAX_LAYERS, MAX_VISITS, Layout, parse_layers
+from smelt_match.spec.loop import Loop
 from smelt_match.spec.parts import MAX_WIDTH, Extra, LatentAttention, Record, Width
 from smelt_match.units import Printed, parse_fraction
 
@@ -47,13 +48,17 @@ Rational = Annotated[str, BeforeValidator(_rational)]
 class Expected(Record):
     """Figures that a source prints for a model, each with the digits it prints.
 
-    Counts leave out embeddings and the output head; FLOPs are for training, per token. Ratios are to the matched
-    baseline. ``sparsity`` is S by the paper's Eq. 1; ``sparsity_own_control`` is a printed S that was measured
-    against another control than Eq. 1's, and is carried without being checked.
+    Counts leave out embeddings and the output head, unless the name says with_embeddings; executed ones count every
+    visit. FLOPs are for training, per token. Ratios are to the matched baseline. ``sparsity`` is S by the paper's
+    Eq. 1; ``sparsity_own_control`` is a printed S that was measured against another control than Eq. 1's, and is
+    carried without being checked.
     """
 
     params_active: Figure | None = None
     params_total: Figure | None = None
+    params_active_with_embeddings: Figure | None = None
+    params_executed_with_embeddings: Figure | None = None
+    params_total_with_embeddings: Figure | None = None
     sparsity: Figure | None = None
     sparsity_own_control: Figure | None = None
     flops_train_per_token: Figure | None = None
@@ -81,6 +86,10 @@ class Head(Record):
     ]
     source: str = Field("", description="where the figures come from")
     notes: str = Field("", description="anything a reader should know")
+    verified: str = Field("", description="what was checked, and against what; the rest was not")
+    assumed: dict[str, str] = Field(
+        default_factory=dict, description="fields that the source leaves open, each with the reason for its value"
+    )
     matches: str | None = Field(None, description="the baseline that this model was matched to, by name")
     expected: Expected = Field(Expected(), description="published counts, checked by `specs show`")
 
@@ -95,6 +104,27 @@ class PublishedRow(Head):
     num_experts: Count
     experts_per_token: Count
     layout: str
+
+
+class IncompleteSystem(Head):
+    """A published system whose source leaves open what a count needs: it says what is known and what is missing."""
+
+    status: Literal["incomplete"]
+    missing: Annotated[list[str], Field(min_length=1, description="what the source does not state")]
+    known: dict[str, int | bool | str] = Field(default_factory=dict, description="fields that it does state")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        faults = [f"known: {name!r} is not a field of a model" for name in self.known.keys() - ModelSpec.model_fields]
+        faults += [f"missing: {name!r} is known" for name in sorted(self.known.keys() & set(self.missing))]
+        if faults:
+            raise ValueError("\n".join(sorted(faults)))
+        return self
+
+    @property
+    def reason(self) -> str:
+        """Why nothing is counted, with the name of everything that is missing."""
+        return f"not determinable from what is published: {', '.join(self.missing)}"
 
 
 class ModelSpec(Head):
@@ -168,6 +198,13 @@ class ModelSpec(Head):
     backward_visits: Annotated[int, Field(ge=1, le=MAX_VISITS)] | None = Field(
         None, description="visits of a looped block that the backward pass goes through, the last ones; default: all"
     )
+    loop: Loop | None = Field(None, description="injection, cache policy and untied parts of the loop")
+    value_embedding_layers: str | None = Field(
+        None, description="layers whose values get a row of a table of V by n_kv·d for each token, such as 2,4,6"
+    )
+    value_embedding_gate: Width | None = Field(
+        None, description="channels that a gate for each KV head of those layers reads; default: no gate"
+    )
     extras: list[Extra] = Field(default_factory=list, description="further weights, each with its price")
     rope_theta: Annotated[float, Field(gt=0)] = Field(10_000.0, description="base of the rotary embedding")
     rms_norm_eps: Annotated[float, Field(gt=0, lt=1)] = Field(1e-6, description="epsilon of the norms")
@@ -176,6 +213,7 @@ class ModelSpec(Head):
     _layout: Layout = PrivateAttr()
     _dense: frozenset[int] = PrivateAttr()
     _windowed: frozenset[int] = PrivateAttr()
+    _valued: frozenset[int] = PrivateAttr()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -199,6 +237,12 @@ class ModelSpec(Head):
                     parse_layers(extra.layers, self.num_layers)
                 except ValueError as error:
                     faults.append(f"extras: {extra.name}: {error}")
+        self._valued = self._layers("value_embedding_layers", faults)
+        if self.value_embedding_layers is None and self.value_embedding_gate is not None:
+            faults.append("value_embedding_gate is given without value_embedding_layers")
+        if self.value_embedding_layers is not None and self.vocab_size is None:
+            faults.append("value_embedding_layers is given without vocab_size")
+        faults += [f"assumed: {name!r} is not a field of a model" for name in self.assumed if name not in FIELDS]
         if self.head_vocab_size is not None:
             if self.vocab_size is None:
                 faults.append("head_vocab_size is given without vocab_size")
@@ -223,12 +267,41 @@ class ModelSpec(Head):
         except BadInput as error:
             faults.append(error.message)
         else:
-            of_loops = ("loop_num_attention_heads", "backward_visits") if self._layout.is_unlooped else ()
+            of_loops = ("loop_num_attention_heads", "backward_visits", "loop") if self._layout.is_unlooped else ()
             given = [name for name in of_loops if getattr(self, name) is not None]
             faults += [f"{name} is given, but the layout loops nothing" for name in given]
+            if self.loop is not None and not given:
+                faults += self._loop_faults(self.loop)
         if faults:
             raise ValueError("\n".join(faults))
         return self
+
+    def _loop_faults(self, loop: Loop) -> list[str]:
+        """Combinations that have no price."""
+        single = [name for name in ("injection", "norm_after_visit", "sampled") if getattr(loop, name)]
+        faults = [f"loop.{name} needs a layout that repeats one run of layers as a whole"
+                  for name in single if self._layout.cycle is None]  # fmt: skip
+        if loop.lora_rank is not None and set(self._layout.loop) - self._dense:
+            faults.append("loop.lora_rank: adapters on experts cannot be priced; every looped layer must be dense")
+        if loop.lora_rank is not None and self.latent_attention is not None:
+            faults.append("loop.lora_rank: adapters on latent attention cannot be priced")
+        if loop.part != "block":
+            if self.norms_per_block % 2:
+                faults.append(f"loop.part {loop.part}: {self.norms_per_block} norms cannot be split between the halves")
+            if loop.untied or loop.lora_rank is not None:
+                faults.append(f"loop.part {loop.part}: untied parts of half a block cannot be priced")
+        if loop.kv_policy == "shared":
+            if self.backward_visits is not None:
+                faults.append("loop.kv_policy shared: with backward_visits it cannot be priced")
+            if self.latent_attention or self.attention_bias or self.qk_norm != "none" or loop.lora_rank is not None:
+                faults.append(
+                    "loop.kv_policy shared: latent attention, biases, norms and adapters of keys cannot be priced"
+                )
+        if loop.sampled is not None and loop.sampled.most is not None and self._layout.cycle is not None:
+            passes = self._layout.cycle[3]
+            if loop.sampled.most < passes:
+                faults.append(f"loop.sampled.most {loop.sampled.most} is less than the layout's {passes} passes")
+        return faults
 
     def _layers(self, key: str, faults: list[str]) -> frozenset[int]:
         text = getattr(self, key)
@@ -249,6 +322,11 @@ class ModelSpec(Head):
     def windowed(self) -> frozenset[int]:
         """Block indices whose attention has the sliding window."""
         return self._windowed
+
+    @property
+    def valued(self) -> frozenset[int]:
+        """Block indices whose values get a row of a table."""
+        return self._valued
 
     @property
     def visits(self) -> Layout:
@@ -291,3 +369,7 @@ class ModelSpec(Head):
         data = self.model_dump(exclude_unset=True)
         data.update(fields)
         return ModelSpec.model_validate(data)
+
+
+ABOUT = frozenset(Head.model_fields) - {"name"}  # what a spec says about itself; no count depends on it
+FIELDS = frozenset(ModelSpec.model_fields)

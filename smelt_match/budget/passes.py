@@ -1,0 +1,58 @@
+"""A loop at other numbers of passes: its forward pass, and training with a drawn number, expected and at worst."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from smelt_match.budget.context import Context
+from smelt_match.budget.conventions import Convention
+from smelt_match.budget.ledger import Budget, ledger
+from smelt_match.errors import BadInput
+from smelt_match.spec.model import ModelSpec
+
+
+def with_passes(spec: ModelSpec, passes: int) -> ModelSpec:
+    """The same weights with another number of passes through the loop; a pass leaves no trace of looping.
+
+    At one pass the layout loops nothing, and what belongs to a loop would have no place: `BadInput`.
+    """
+    layout = spec.visits.with_passes(passes)
+    if layout.is_unlooped and (spec.loop is not None or spec.backward_visits is not None):
+        raise BadInput(f"{spec.name}: at one pass nothing is looped, but the spec has attributes of a loop")
+    back = spec.backward_visits
+    kept = {} if back is None else {"backward_visits": min(back, passes)}
+    return spec.changed(layout=layout.canonical, **kept)
+
+
+def flops_forward(spec: ModelSpec, convention: Convention, context: Context) -> Fraction:
+    """FLOPs per token of a forward pass: a third of training's where the backward pass goes through every visit."""
+    whole = spec if spec.backward_visits is None else spec.changed(backward_visits=None)
+    return ledger(whole, convention, context).budget.flops / 3
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Budgets of a model whose number of passes is drawn in training.
+
+    Attributes:
+        distribution: What it is drawn from.
+        expected: At the mean, which the layout states. FLOPs without a truncated backward pass and the KV cache of
+            one slot a visit are linear in the passes, so that this is their mean.
+        worst: At the greatest number, or None where it is unbounded.
+    """
+
+    distribution: str
+    expected: Budget
+    worst: Budget | None
+
+
+def drawn(spec: ModelSpec, convention: Convention, context: Context) -> Drawn | None:
+    """Expected and worst budgets, or None where the number of passes is fixed."""
+    sampled = None if spec.loop is None else spec.loop.sampled
+    if sampled is None:
+        return None
+    expected = ledger(spec, convention, context).budget
+    if sampled.most is None:
+        return Drawn(sampled.distribution, expected, None)
+    return Drawn(sampled.distribution, expected, ledger(with_passes(spec, sampled.most), convention, context).budget)
