@@ -13,8 +13,9 @@ from smelt_match.budget.components import kv_elements
 from smelt_match.budget.context import Context
 from smelt_match.budget.conventions import CONVENTIONS, convention
 from smelt_match.budget.count import context_of, count
-from smelt_match.budget.ledger import spec_groups
+from smelt_match.budget.ledger import ledger
 from smelt_match.spec.layout import block_names
+from smelt_match.spec.loop import Loop
 from smelt_match.spec.model import ModelSpec
 from smelt_match.spec.parts import Record
 from smelt_match.units import fraction_text, round_half_even
@@ -23,6 +24,7 @@ PAGE_TOKENS = 16  # vLLM's default block, vllm/config/cache.py, CacheConfig.DEFA
 DTYPE_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 1}
 Count = Annotated[int, Field(ge=0)]
 Dtype = Literal["bf16", "fp16", "fp32", "fp8"]
+Policy = Literal["visit", "last", "shared", "ring"]
 
 
 class LayoutCard(Record):
@@ -75,7 +77,8 @@ class FlopsCard(Record):
 class CacheCard(Record):
     """The KV cache under one policy."""
 
-    policy: Literal["a slot for each visit", "a slot for each block"]
+    policy: Policy = Field(description="whose keys and values a looped block keeps")
+    own: bool = Field(description="whether it is the model's own policy")
     slots: Count
     kv_elements_per_token: Count
     kv_bytes_per_token: Count
@@ -155,22 +158,23 @@ def _flops(spec: ModelSpec, name: str, context: Context) -> FlopsCard:
 
 
 def _caches(spec: ModelSpec, lengths: tuple[tuple[int, int], ...], page: int, size: int) -> list[CacheCard]:
-    """The cache with a slot for each visit, and with one for each block, where that is another cache."""
+    """The cache under the model's own policy, and under the two that an engine may choose for any loop."""
     tokens = sum(length * times for length, times in lengths)
     allocated = sum(-(-length // page) * page * times for length, times in lengths)
-    groups = spec_groups(spec)
-    policies: dict[Literal["a slot for each visit", "a slot for each block"], dict[int, int]] = {
-        "a slot for each visit": {index: len(group.blocks) * group.visits for index, group in enumerate(groups)},
-        "a slot for each block": {index: len(group.blocks) for index, group in enumerate(groups)},
-    }
+    loop = spec.loop or Loop()
+    own = loop.kv_policy
+    others: tuple[Policy, ...] = () if spec.visits.is_unlooped else ("visit", "last")
     found = []
-    for policy, slots in policies.items():
-        elements = sum(number * int(kv_elements(groups[index].dims)) for index, number in slots.items())
+    for policy in dict.fromkeys((own, *others)):
+        kept = loop if policy == own else loop.model_copy(update={"kv_policy": policy, "kv_ring": None})
+        model = spec if policy == own else spec.changed(loop=kept.model_dump())
+        rows = [row for row in ledger(model, convention("paper"), Context.causal(1)).rows if row.kv]
+        elements = sum(row.kv for row in rows)
         found.append(
             CacheCard(
-                policy=policy, slots=sum(slots.values()), kv_elements_per_token=elements,
-                kv_bytes_per_token=elements * size, kv_bytes_logical=elements * size * tokens,
-                kv_bytes_allocated=elements * size * allocated,
+                policy=policy, own=policy == own, slots=sum(row.kv // kv_elements(row.dims) for row in rows),
+                kv_elements_per_token=elements, kv_bytes_per_token=elements * size,
+                kv_bytes_logical=elements * size * tokens, kv_bytes_allocated=elements * size * allocated,
             )
         )  # fmt: skip
-    return found[:1] if spec.visits.is_unlooped else found
+    return found

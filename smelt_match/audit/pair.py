@@ -12,8 +12,9 @@ from smelt_match.budget.context import DEFAULT_TOKENS, Context
 from smelt_match.budget.conventions import Convention
 from smelt_match.budget.count import context_of, control_of
 from smelt_match.budget.ledger import Budget, Ledger, Row, ledger
+from smelt_match.budget.passes import drawn
 from smelt_match.budget.tolerance import BUDGETS, PAPERS, Tolerance
-from smelt_match.spec.model import Head, ModelSpec
+from smelt_match.spec.model import Head, IncompleteSystem, ModelSpec
 
 Quantity: TypeAlias = Literal["flops", "params", "kv", "attention", "step_time"]
 _COLUMNS: dict[Quantity, Callable[[Ledger, Row], Fraction]] = {
@@ -48,6 +49,7 @@ class Compared:
         tolerance: The largest |deviation| that counts as matched, or None for a quantity that no budget binds.
         missing: What keeps it from being counted, in words; empty where both values are known.
         line: The component whose values differ most; None where none does.
+        worst: Both values at the greatest number of passes, where a number of passes is drawn and bounded.
     """
 
     quantity: Quantity
@@ -56,6 +58,7 @@ class Compared:
     tolerance: Fraction | None = None
     missing: str = ""
     line: Line | None = None
+    worst: tuple[Fraction, Fraction] | None = None
 
     @property
     def ratio(self) -> Fraction | None:
@@ -76,7 +79,11 @@ class Compared:
             return Verdict("not determinable", self.missing)
         if self.tolerance is None or self.deviation is None:
             return None
-        return judge(self.deviation, self.tolerance)
+        expected = judge(self.deviation, self.tolerance)
+        if self.worst is None or not expected.is_matched:
+            return expected
+        at_worst = judge(self.worst[1] / self.worst[0] - 1, self.tolerance)
+        return expected if at_worst.is_matched else Verdict("partly", f"at the mean passes; at most {at_worst.reason}")
 
 
 @dataclass(frozen=True)
@@ -87,10 +94,26 @@ class Audit:
     candidate: Head
     convention: Convention
     context: Context
+    tolerance: Tolerance
     compared: tuple[Compared, ...]
+
+    @property
+    def drawn(self) -> dict[str, str]:
+        """The models whose number of passes is drawn in training, with what it is drawn from."""
+        loops = {end.name: end.loop for end in (self.baseline, self.candidate) if isinstance(end, ModelSpec)}
+        return {name: loop.sampled.distribution for name, loop in loops.items() if loop and loop.sampled}
 
     def __getitem__(self, quantity: Quantity) -> Compared:
         return next(row for row in self.compared if row.quantity == quantity)
+
+    @property
+    def flops_without_attention(self) -> Fraction | None:
+        """The FLOPs deviation with the scores of attention left out: that of the matrices."""
+        pairs = [(row.baseline, row.candidate) for row in self.compared if row.quantity in ("flops", "attention")]
+        if len(pairs) < 2 or any(value is None for pair in pairs for value in pair):
+            return None
+        first, second = ((whole or 0) - (scores or 0) for whole, scores in zip(*pairs, strict=True))
+        return Fraction(second, 1) / first - 1
 
     @property
     def verdicts(self) -> dict[str, Verdict]:
@@ -126,7 +149,7 @@ def audit(
     rows = [row for name in _COLUMNS if (row := _compared(name, (baseline, candidate), convention, context, tolerance))]
     if step_times is not None:
         rows.append(Compared("step_time", *step_times, tolerance.flops))
-    return Audit(baseline, candidate, convention, context, tuple(rows))
+    return Audit(baseline, candidate, convention, context, tolerance, tuple(rows))
 
 
 def _compared(
@@ -143,7 +166,18 @@ def _compared(
     values = [Fraction(getattr(book.budget, quantity)) for book in (first, second)]
     if not values[0]:
         return None
-    return Compared(quantity, values[0], values[1], limit, line=_most_different(quantity, (first, second)))
+    line = _most_different(quantity, (first, second))
+    return Compared(quantity, values[0], values[1], limit, "", line, _worst(quantity, (first, second)))
+
+
+def _worst(quantity: Quantity, books: tuple[Ledger, Ledger]) -> tuple[Fraction, Fraction] | None:
+    """Both values at the greatest number of passes; None where none is drawn, or one is unbounded."""
+    draws = [drawn(book.spec, book.convention, book.context) for book in books]
+    if not any(draws) or any(draw and draw.worst is None for draw in draws):
+        return None
+    budgets = (draw.worst if draw else book.budget for draw, book in zip(draws, books, strict=True))
+    first, second = (Fraction(getattr(budget, quantity)) for budget in budgets)
+    return first, second
 
 
 def common_context(baseline: Head, candidate: Head, override: Context | None = None) -> Context:
@@ -158,11 +192,11 @@ def unstated(end: Head) -> str:
     """What keeps a model from being counted, by the names of a spec's fields; empty for one that can be."""
     if isinstance(end, ModelSpec):
         return ""
-    fields = getattr(end, "missing", None) or [
-        name
-        for name, field in ModelSpec.model_fields.items()
-        if field.is_required() and getattr(end, name, None) is None
-    ]
+    if isinstance(end, IncompleteSystem):
+        fields = end.missing
+    else:
+        required = [name for name, field in ModelSpec.model_fields.items() if field.is_required()]
+        fields = [name for name in required if getattr(end, name, None) is None]
     return f"{end.name} does not state {', '.join(fields)}"
 
 

@@ -14,7 +14,7 @@ from pydantic import Field
 from smelt_match.audit.pair import Audit, Quantity, audit
 from smelt_match.audit.verdict import Outcome, Verdict, together
 from smelt_match.budget.context import Context
-from smelt_match.budget.conventions import Convention
+from smelt_match.budget.conventions import CONVENTIONS, Convention
 from smelt_match.budget.tolerance import PAPERS, Tolerance
 from smelt_match.files import read_text
 from smelt_match.resources import data_files
@@ -105,6 +105,15 @@ class Study:
         elif printed == "not matched":
             known = [one for one in known if one.verdicts[budget].is_matched]
         return sorted(known, key=lambda one: -abs(one[budget].deviation or Fraction(0)))
+
+    def otherwise(self, found: Audit, budget: Quantity) -> dict[str, Fraction]:
+        """The deviation of a pair by each named convention whose verdict is the printed one."""
+        printed, agree = getattr(self.row.printed, budget), {}
+        for rule in CONVENTIONS.values():
+            other = audit(found.baseline, found.candidate, rule, found.context, found.tolerance)[budget]
+            if other.verdict is not None and other.verdict.outcome == printed and other.deviation is not None:
+                agree[rule.name] = other.deviation
+        return agree
 
     @cached_property
     def spans(self) -> list[Span]:

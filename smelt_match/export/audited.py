@@ -91,7 +91,8 @@ def audit_rows(found: Audit) -> list[dict[str, Any]]:
 def audit_text(found: Audit, shown: Format) -> str:
     """The table, the overall verdict, what differs most, and how it was counted."""
     title = f"{found.candidate.name} against {found.baseline.name}: {found.verdict}\n\n"
-    lines = [*_missing(found), *(_line(row) for row in found.compared if row.line), *_bytes(found), _note(found)]
+    lines = [*_missing(found), *(_line(row) for row in found.compared if row.line), *_bytes(found), *_open(found)]
+    lines.append(_note(found))
     note = "\n".join(lines) if shown == "table" else "; ".join(lines)
     return (title if shown == "table" else "") + render(COLUMNS, audit_rows(found), shown, note)
 
@@ -120,6 +121,22 @@ def _bytes(found: Audit) -> list[str]:
         return []
     first, second = (_value(value * KV_BYTES) for value in (row.baseline, row.candidate))
     return [f"KV cache in {KV_DTYPE}: {first} and {second} bytes per token"]
+
+
+def _open(found: Audit) -> list[str]:
+    """What is drawn in training, and what a spec had to assume because its source leaves it open."""
+    lines = [f"passes of {name} are drawn, the mean is counted: {source}" for name, source in found.drawn.items()]
+    lines += [
+        f"{row.quantity} at the most passes: {_value(row.worst[0])} and {_value(row.worst[1])}, "
+        f"{percent(row.worst[1] / row.worst[0] - 1)}"
+        for row in found.compared
+        if row.worst is not None
+    ]
+    ends = dict.fromkeys((found.baseline.name, found.candidate.name))
+    assumed = {end.name: end.assumed for end in (found.baseline, found.candidate)}
+    return lines + [
+        f"{name} assumes {', '.join(assumed[name])}, left open by its source" for name in ends if assumed[name]
+    ]
 
 
 def _note(found: Audit) -> str:
@@ -174,6 +191,8 @@ def audit_json(found: Audit) -> dict[str, Any]:
         "candidate": _end(found.candidate, found, found.baseline),
         "convention": convention_json(found.convention, found.context),
         "verdict": verdict_json(found.verdict),
+        "passes_drawn": found.drawn,
+        "assumed": {end.name: end.assumed for end in (found.baseline, found.candidate) if end.assumed},
         "budgets": [_budget_json(row) for row in found.compared],
     }
 
@@ -206,6 +225,7 @@ def _budget_json(row: Compared) -> dict[str, Any]:
         "deviation": None if row.deviation is None else float(row.deviation),
         "tolerance": None if row.tolerance is None else fraction_text(row.tolerance),
         "verdict": verdict_json(row.verdict),
+        "worst": None if row.worst is None else [_number(row.quantity, value) for value in row.worst],
         "differs_most": None if row.line is None else _line_json(row.line),
         **extra,
     }

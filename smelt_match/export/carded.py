@@ -8,6 +8,12 @@ from smelt_match.audit.card import Card
 from smelt_match.export.table import Column, Format, render
 from smelt_match.units import parse_fraction, short_fraction
 
+POLICIES = {
+    "visit": "a slot for each visit",
+    "last": "the last visit's alone",
+    "shared": "the first visit's, shared",
+    "ring": "the last few visits'",
+}
 COLUMNS = (
     Column("quantity", "budget", left=True),
     Column("value", "value"),
@@ -78,16 +84,17 @@ def _cache(card: Card) -> list[dict[str, str]]:
     documents = "one document" if context.documents == 1 else f"{context.documents:,} documents"
     rows = []
     for line in card.kv_cache:
-        how = f"{line.policy}, {line.slots:,} slots"
+        how = f"{POLICIES[line.policy]}, {line.slots:,} slots" + "; the model's own" * line.own
         rows += [
             _row("KV elements/token", line.kv_elements_per_token, how),
             _row(f"KV bytes/token, {card.kv_dtype}", line.kv_bytes_per_token, how),
             _row(
-                f"KV bytes of {context.tokens:,} tokens, logical", line.kv_bytes_logical, f"{line.policy}, {documents}"
+                f"KV bytes of {context.tokens:,} tokens, logical", line.kv_bytes_logical,
+                f"{POLICIES[line.policy]}, {documents}",
             ),
             _row(
                 f"KV bytes of {context.tokens:,} tokens, allocated", line.kv_bytes_allocated,
-                f"{line.policy}, pages of {card.kv_page_tokens:,} tokens",
+                f"{POLICIES[line.policy]}, pages of {card.kv_page_tokens:,} tokens",
             ),
         ]  # fmt: skip
     return rows

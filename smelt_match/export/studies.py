@@ -100,12 +100,12 @@ def _explained(study: Study, budget: Quantity) -> str:
     """Which pairs speak against the printed verdict, by how much, and what in them."""
     printed, ours = getattr(study.row.printed, budget), study.verdicts[budget].outcome
     against = study.against(budget)
-    pairs = "; ".join(_arithmetic(one, budget) for one in against[:EXAMPLES])
+    pairs = "; ".join(_arithmetic(study, one, budget) for one in against[:EXAMPLES])
     more = f"; and {len(against) - EXAMPLES} more" if len(against) > EXAMPLES else ""
     return f"printed {printed}, counted {ours}: {len(against)} of {len(study.audits)} pairs: {pairs}{more}"
 
 
-def _arithmetic(found: Audit, budget: Quantity) -> str:
+def _arithmetic(study: Study, found: Audit, budget: Quantity) -> str:
     row = found[budget]
     assert row.baseline is not None
     assert row.candidate is not None
@@ -117,7 +117,11 @@ def _arithmetic(found: Audit, budget: Quantity) -> str:
         text += f" ({percent(row.deviation)})"
     if row.line is not None:
         text += f", most by {row.line.component} ({percent(row.line.difference / row.baseline)} of the baseline's)"
-    return text
+    matrices = found.flops_without_attention if budget == "flops" else None
+    if matrices is not None:
+        text += f", {percent(matrices)} without attention scores"
+    others = [f"{name} {percent(value)}" for name, value in study.otherwise(found, budget).items()]
+    return text + (f", as printed by convention {', '.join(others)}" if others and row.deviation else "")
 
 
 def studies_json(table: PrintedTable, studies: list[Study], convention: Convention) -> dict[str, Any]:
