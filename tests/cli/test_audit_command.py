@@ -1,0 +1,164 @@
+"""``smelt-match audit`` and ``smelt-match card``: whole outputs, exit codes, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from tests.cli.conftest import Cli, Writer, refused
+
+PAIR = ("audit", "200m_s95", "200m_s95_smelt")
+CONFIGS = Path(__file__).parent.parent / "spec" / "configs"
+SURFACE = "  - {name: NAME, E: 1.0, A: 1.0e+3, K: 2.0, a: 0.37, b: 0.1, c: 0.5}\n"
+SHOWN = [
+    (*PAIR,),
+    (*PAIR, "--gain", "0.0218"),
+    (*PAIR, "--gain", "-0.01", "--format", "md"),
+    (*PAIR, "--format", "tex"),
+    (*PAIR, "--format", "csv"),
+    (*PAIR, "--all-conventions", "--vocab-size", "150000"),
+    (*PAIR, "--all-conventions", "--format", "csv"),
+    (*PAIR, "--context", "4096", "--step-time", "0.41,0.43", "--tolerance", "2%"),
+    ("audit", "200m_s0", "200m_s0_smelt"),
+    ("audit", "loopmoe-3b-vanilla", "loopmoe-3b"),
+    ("audit", "mor-360m-vanilla", "mor-360m-expert3"),
+    ("audit", "saunshi-24x1", "saunshi-middle"),
+    ("audit", "table1"),
+    ("audit", "table1", "--format", "md"),
+    ("audit", "table1", "--format", "csv"),
+    ("card", "200m_s95_smelt"),
+    ("card", "200m_s95_smelt", "--format", "tex"),
+    ("card", "nano_s85", "--format", "json", "--vocab-size", "512"),
+]
+
+
+@pytest.mark.parametrize("args", SHOWN, ids=" ".join)
+def test_whole_outputs(cli: Cli, snapshot: SnapshotAssertion, args: tuple[str, ...]) -> None:
+    ran = cli(*args)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == snapshot
+
+
+def test_json_has_the_exact_ratios_and_the_price(cli: Cli) -> None:
+    document = json.loads(cli(*PAIR, "--gain", "0.0218", "--all-conventions", "--format", "json").out)
+    by = {row["budget"]: row for row in document["budgets"]}
+    assert document["schema_version"] == 1
+    assert by["kv"]["ratio_exact"] == "33/32"
+    assert by["kv"]["kv_bytes_per_token"] == [12288, 12672]
+    assert by["kv"]["kv_dtype"] == "bf16"
+    assert by["attention"]["ratio_exact"] == "99/80"
+    assert by["attention"]["verdict"] is None
+    assert document["verdict"] == {"outcome": "matched", "reason": ""}
+    assert document["convention"]["name"] == "paper"
+    assert document["mismatch"]["surface"] == "baseline"
+    assert document["mismatch"]["explained"]["equal_sparsity"]["share"] == pytest.approx(0.175, abs=5e-4)
+    assert [one["convention"]["name"] for one in document["conventions"]] == [
+        "paper", "megatron", "torchtitan", "deepseek", "6n",
+    ]  # fmt: skip
+    assert set(document["over_conventions"]) == {"flops", "params", "kv"}
+
+
+def test_json_of_the_table_has_every_pair(cli: Cli) -> None:
+    document = json.loads(cli("audit", "table1", "--format", "json").out)
+    rows = {row["work"]: row for row in document["rows"]}
+    assert document["agreement"] == {"agreed": 17, "countable": 21}
+    assert rows["Schwethelm"]["budgets"]["flops"]["agrees"] is False
+    assert rows["Schwethelm"]["spans"]["agrees"] is False
+    assert rows["LoopMoE"]["budgets"]["kv"]["agrees"] is None
+    assert len(rows["SMELT"]["pairs"]) == 12
+
+
+def test_required_budgets_decide_the_exit_code_after_the_answer(cli: Cli) -> None:
+    assert cli(*PAIR, "--require", "flops,params,kv").code == 0
+    ran = cli(*PAIR, "--require", "flops,kv", "--tolerance", "4%,1%,3%")
+    assert ran.code == 1
+    assert "KV elements/token" in ran.out
+    assert "kv by convention 'paper': not matched (+3.13 %, outside 3.00 %)" in ran.err
+    assert "flops" not in ran.err
+    assert cli(*PAIR, "--tolerance", "0").code == 0
+    assert cli("audit", "200m_s0", "200m_s0_smelt", "--require", "kv").code == 1
+    flipped = cli(*PAIR, "--require", "flops", "--all-conventions", "--vocab-size", "150000")
+    assert flipped.code == 1
+    assert "by convention 'paper'" not in flipped.err
+    assert "by convention 'deepseek'" in flipped.err
+
+
+def test_ends_may_be_files_and_configs(cli: Cli, spec: Writer) -> None:
+    Path("llama").mkdir()
+    shutil.copy(CONFIGS / "llama-3.1-8b.json", "llama/config.json")
+    ran = cli("audit", spec(), "llama", "--context", "2048", "--format", "json")
+    assert ran.code == 0
+    document = json.loads(ran.out)
+    assert document["baseline"]["name"] == "mine"
+    assert document["convention"]["mean_attended_context"] == "2049/2"
+    same = json.loads(cli("audit", "llama/config.json", "llama", "--format", "json").out)
+    assert {row["ratio_exact"] for row in same["budgets"]} == {"1/1"}
+
+
+def test_a_surface_of_ones_own_prices_the_mismatch(cli: Cli) -> None:
+    Path("mine.yaml").write_text("surfaces:\n" + SURFACE.replace("NAME", "one"))
+    Path("two.yaml").write_text("surfaces:\n" + SURFACE.replace("NAME", "one") + SURFACE.replace("NAME", "other"))
+    alone = cli(*PAIR, "--surface", "mine.yaml", "--tokens", "1e9")
+    assert alone.code == 0
+    assert "surface 'one' at 1e+09 training tokens" in alone.out
+    assert cli(*PAIR, "--surface", "two.yaml:other", "--tokens", "1e9").code == 0
+    assert "surface 'smelt' at 2.155e+11" in cli(*PAIR, "--surface", "smelt").out
+    outside = cli(*PAIR, "--tokens", "1e13", "--gain", "0.1")
+    assert outside.code == 0
+    assert "not estimable by surface 'baseline': 1e+13 training tokens are outside 2e+10 to 2.155e+11" in outside.out
+    refused(cli(*PAIR, "--surface", "mine.yaml"), "--tokens is wanted")
+    refused(cli(*PAIR, "--surface", "two.yaml", "--tokens", "1e9"), "holds 2 surfaces", "FILE:NAME")
+    refused(cli(*PAIR, "--surface", "two.yaml:third", "--tokens", "1e9"), "'third' is not a surface")
+    refused(cli(*PAIR, "--surface", "none.yaml"), "none.yaml: no such surface file")
+    refused(cli(*PAIR, "--surface", "basline"), "unknown surface 'basline'", "did you mean baseline?")
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("audit", "200m_s95"), "a second model is wanted"),
+        (("audit", "200m_s95", "200m_s9"), "unknown spec '200m_s9'"),
+        (("audit", "200m_*", "200m_s95"), "name one"),
+        (("audit", "smelt", "200m_s95"), "stands for 16 models"),
+        (("audit", "table1", "200m_s95"), "unknown spec 'table1'"),
+        (("audit", "table1", "--gain", "0.1", "--require", "kv"), "--require, --gain: belongs to an audit"),
+        ((*PAIR, "--tolerance", "many"), "--tolerance: 'many' is not a number"),
+        ((*PAIR, "--tolerance", "1%,2%"), "one number, or three"),
+        ((*PAIR, "--tolerance", "-1%"), "at least 0"),
+        ((*PAIR, "--require", "flops,speed"), "--require 'speed' is not one of"),
+        ((*PAIR, "--gain", "nan"), "--gain: 'nan' is not a number"),
+        ((*PAIR, "--gain", "inf"), "--gain: 'inf' is not a number"),
+        ((*PAIR, "--gain", "0"), "--gain 0"),
+        ((*PAIR, "--gain", "1e999"), "--gain 1e999"),
+        ((*PAIR, "--tokens", "-5"), "--tokens -5"),
+        ((*PAIR, "--tokens", "1e300"), "--tokens 1e300"),
+        ((*PAIR, "--step-time", "1"), "two numbers"),
+        ((*PAIR, "--step-time", "1,0"), "greater than 0"),
+        ((*PAIR, "--step-time", "1,x"), "'x' is not a number"),
+        ((*PAIR, "--gain", "0.1", "--format", "csv"), "CSV holds one table"),
+        ((*PAIR, "--include-head"), "--include-head needs vocab_size"),
+        ((*PAIR, "--convention", "flops"), "unknown convention"),
+        ((*PAIR, "--format", "pdf"), "--format 'pdf'"),
+        (("card",), "name a model"),
+        (("card", "200m_s95", "--schema"), "name a model"),
+        (("card", "200m_s0_smelt"), "cannot be counted"),
+        (("card", "loopmoe-3b"), "not determinable from what is published"),
+        (("card", "200m_*"), "name one"),
+        (("card", "200m_s95", "--kv-dtype", "bf8"), "--kv-dtype 'bf8' is not one of"),
+        (("card", "200m_s95", "--page-tokens", "0"), "--page-tokens"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_told(cli: Cli, args: tuple[str, ...], told: str) -> None:
+    refused(cli(*args), told)
+
+
+def test_an_existing_file_is_kept_without_force(cli: Cli) -> None:
+    Path("kept.md").write_text("kept")
+    refused(cli("card", "200m_s95", "-o", "kept.md"), "exists already")
+    refused(cli(*PAIR, "-o", "kept.md"), "exists already")
+    assert Path("kept.md").read_text() == "kept"
+    assert cli("card", "200m_s95", "-o", "kept.md", "--force").code == 0
