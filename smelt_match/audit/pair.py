@@ -80,10 +80,10 @@ class Compared:
         if self.tolerance is None or self.deviation is None:
             return None
         expected = judge(self.deviation, self.tolerance)
-        if self.worst is None or not expected.is_matched:
+        if self.worst is None:
             return expected
-        at_worst = judge(self.worst[1] / self.worst[0] - 1, self.tolerance)
-        return expected if at_worst.is_matched else Verdict("partly", f"at the mean passes; at most {at_worst.reason}")
+        at_most = judge(self.worst[1] / self.worst[0] - 1, self.tolerance)
+        return expected if expected.outcome == at_most.outcome else together({"at the mean": expected, "at the most": at_most})
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from itertools import product
 from smelt_match.budget.deviation import deviation, sparsity
 from smelt_match.budget.ledger import Budget
 from smelt_match.budget.surface import Surface
+from smelt_match.units import MINUS
 
 TERMS = ("flops_at_equal_sparsity", "flops_through_sparsity", "params_through_sparsity", "total")
 
@@ -112,7 +113,7 @@ def outside(surface: Surface, ends: Iterable[tuple[float, float]], tokens: float
         )
         for what, value, limits in checks:
             if limits is not None and not _within(value, limits):
-                yield f"the {end}'s {what} {value:.4g} is outside {_words(limits)}"
+                yield f"the {end}'s {what} {value:.4g} is outside {_words(limits)}".replace(" -", f" {MINUS}")
 
 
 def _within(value: float, limits: list[float]) -> bool:

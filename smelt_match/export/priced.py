@@ -56,11 +56,14 @@ def _how(found: Price) -> str:
 
 def _explained(found: Price, gain: float) -> list[str]:
     """What an observed gain could owe to the mismatch, by each reading of sparsity."""
-    lines = [f"observed gain {nats(gain)} nats:"]
+    lines = []
     for name, part in found.explained.items():
         share = part.value / gain
-        could = f"{share * 100:.1f} % of it" if share > 0 else "none of it"
-        lines.append(f"  {READINGS[name]} could explain {nats(part.value)}, {could}, and leave {_left(part, gain)}")
+        could = f"{share * 100:.1f} %" if share > 0 else "none"
+        lines.append(
+            f"of the observed gain of {nats(gain)} nats, {READINGS[name]} could explain {nats(part.value)}, {could}, "
+            f"and leave {_left(part, gain)}"
+        )
     return lines
 
 

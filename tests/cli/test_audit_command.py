@@ -7,9 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
 from tests.cli.conftest import Cli, Writer, refused
+from tests.cli.test_fuzz import ends_well, fewer
 
 PAIR = ("audit", "200m_s95", "200m_s95_smelt")
 CONFIGS = Path(__file__).parent.parent / "spec" / "configs"
@@ -154,6 +157,15 @@ def test_a_surface_of_ones_own_prices_the_mismatch(cli: Cli) -> None:
 )  # fmt: skip
 def test_bad_input_is_told(cli: Cli, args: tuple[str, ...], told: str) -> None:
     refused(cli(*args), told)
+
+
+@fewer
+@given(
+    st.sampled_from(["--gain", "--tokens", "--tolerance", "--step-time", "--surface", "--require", "--mean-context"]),
+    st.text(max_size=12) | st.from_regex(r"-?[0-9.,e%/:]{1,12}", fullmatch=True) | st.sampled_from(["1e5", "/", ".:x"]),
+)
+def test_whatever_an_option_holds_the_audit_ends_well(option: str, text: str) -> None:
+    ends_well("audit", "nano_s85", "nano_s85", f"{option}={text}")
 
 
 def test_an_existing_file_is_kept_without_force(cli: Cli) -> None:
