@@ -31,7 +31,7 @@ def list_specs(
     from smelt_match.export.document import SCHEMA_VERSION, counted_json, counted_row, printed_row, to_json
     from smelt_match.export.table import render
     from smelt_match.spec.family import expand, shipped
-    from smelt_match.spec.model import ModelSpec
+    from smelt_match.spec.model import IncompleteSystem, ModelSpec
 
     shown = options.format_option(form)
     options.check_output(output, force)
@@ -40,7 +40,8 @@ def list_specs(
     if shown == "json":
         results = [
             {"family": e.family, **counted_json(count(e.spec, rule))} if isinstance(e.spec, ModelSpec)
-            else {"family": e.family, "name": e.spec.name, "config": None, "budget": None}
+            else {"family": e.family, "name": e.spec.name, "config": None, "budget": None,
+                  "missing": e.spec.missing if isinstance(e.spec, IncompleteSystem) else None}
             for e in entries
         ]  # fmt: skip
         options.emit(
@@ -56,7 +57,8 @@ def list_specs(
             counted = count(entry.spec, rule)
             row |= {"layout": str(entry.spec.visits), **counted_row(counted), "control": counted.control}
         else:
-            row |= {"layout": "printed figures only", **printed_row(entry.spec)}
+            why = "not determinable" if isinstance(entry.spec, IncompleteSystem) else "printed figures only"
+            row |= {"layout": why, **printed_row(entry.spec)}
         rows.append(row)
     options.emit(render(columns.SPECS, rows, shown), output, force)
 
@@ -83,12 +85,14 @@ def _show(entry: Entry) -> list[str]:
     from smelt_match.export import columns
     from smelt_match.export.document import convention_note, ledger_rows
     from smelt_match.export.table import render
-    from smelt_match.spec.model import ModelSpec
+    from smelt_match.spec.model import IncompleteSystem, ModelSpec
 
     spec = entry.spec
     for name, value in _stated(spec).items():
         if value != "":
             typer.echo(f"{name}: {value}")
+    if isinstance(spec, IncompleteSystem):
+        typer.echo(spec.reason)
     if not isinstance(spec, ModelSpec):
         for name, figure in spec.expected.items():
             typer.echo(f"printed {name}: {figure.text}")
@@ -102,8 +106,11 @@ def _show(entry: Entry) -> list[str]:
 
 def _stated(spec: Head) -> dict[str, Any]:
     """The fields that differ from their defaults, and the layout."""
+    from smelt_match.spec.model import ModelSpec, PublishedRow
+
     stated = spec.model_dump(exclude={"expected"}, exclude_defaults=True)
-    return {"name": spec.name, "layout": getattr(spec, "layout", "none")} | stated
+    layout = {"layout": spec.layout} if isinstance(spec, (ModelSpec, PublishedRow)) else {}
+    return {"name": spec.name} | layout | stated
 
 
 def _compare(spec: Head) -> list[str]:

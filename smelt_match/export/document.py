@@ -23,7 +23,7 @@ from smelt_match.match.study import StudyResult
 from smelt_match.measure.agreement import Agreement
 from smelt_match.spec.family import published_match
 from smelt_match.spec.huggingface.reader import Imported
-from smelt_match.spec.model import Head, ModelSpec, PublishedRow
+from smelt_match.spec.model import Head, IncompleteSystem, ModelSpec, PublishedRow
 from smelt_match.units import Printed, fraction_text, round_half_even, short_fraction
 
 SCHEMA_VERSION = 1
@@ -265,6 +265,9 @@ def deviation_row(off: Deviation) -> dict[str, Any]:
 
 def printed_row(spec: Head) -> dict[str, Any]:
     """What is printed of a row that cannot be counted."""
+    if isinstance(spec, IncompleteSystem):
+        sizes = ("hidden_size", "num_layers", "num_experts", "experts_per_token", "expert_intermediate_size")
+        return {name: spec.known[name] for name in sizes if name in spec.known}
     assert isinstance(spec, PublishedRow)
     figures = dict(spec.expected.items())
 

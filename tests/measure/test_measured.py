@@ -25,7 +25,11 @@ from smelt_match.spec.family import shipped
 from smelt_match.spec.model import ModelSpec
 from tests.model.tiny import tiny
 
-SPECS = {name: entry.spec for name, entry in shipped().items() if isinstance(entry.spec, ModelSpec)}
+SPECS = {
+    name: entry.spec
+    for name, entry in shipped().items()
+    if isinstance(entry.spec, ModelSpec) and entry.family in ("smelt", "nano")
+}
 LAYOUTS = ["none", "mid50x2", "mid50x3", "full x2", "each x3", "1-[1x2]-[1x3]-1"]
 
 
