@@ -83,7 +83,11 @@ class Compared:
         if self.worst is None:
             return expected
         at_most = judge(self.worst[1] / self.worst[0] - 1, self.tolerance)
-        return expected if expected.outcome == at_most.outcome else together({"at the mean": expected, "at the most": at_most})
+        return (
+            expected
+            if expected.outcome == at_most.outcome
+            else together({"at the mean": expected, "at the most": at_most})
+        )
 
 
 @dataclass(frozen=True)
