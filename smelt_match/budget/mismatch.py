@@ -80,6 +80,7 @@ def price(
     """The price of what ``candidate`` has over ``baseline``, by ``surface``.
 
     Args:
+        baseline: By the convention that the surface's F is counted by, as the others; the shipped ones by ``paper``.
         control: The fully active control of Eq. 1, for both ends.
         others: Further surfaces for the interval; those whose fitted range does not hold the ends are left out.
         tokens: D.

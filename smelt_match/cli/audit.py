@@ -136,7 +136,7 @@ def _table1(rule: Convention, override: Context | None, limits: Tolerance, shown
     found = studies(printed, rule, override, limits)
     if shown == "json":
         return to_json(studies_json(printed, found, rule))
-    return studies_text(printed, found, rule, shown)
+    return studies_text(printed, found, rule, shown, override)
 
 
 def _end(text: str, vocab_size: int | None) -> Head:

@@ -48,9 +48,11 @@ def price_text(found: Price, gain: float | None, shown: Format) -> str:
 def _how(found: Price) -> str:
     first, second = (f"{float(S) * 100:.2f} %" for S in found.sparsities)
     rounding = "the rounding of their printed coefficients" if found.rounded else "no rounding, since none is stated"
+    around = " and ".join(map(repr, found.compared))
     return (
-        f"surface {found.surface!r} at {found.tokens:.4g} training tokens for both, S {first} and {second}; least and "
-        f"greatest over {' and '.join(map(repr, found.compared))}, with {rounding}; the KV cache has no price in nats"
+        f"surface {found.surface!r} at {found.tokens:.4g} training tokens for both, F by convention 'paper', "
+        f"S {first} and {second}; least and greatest over {around}, with {rounding}; "
+        "the KV cache has no price in nats"
     )
 
 
@@ -75,6 +77,7 @@ def price_json(found: Price, gain: float | None) -> dict[str, Any]:
     """The price as a document part."""
     return {
         "surface": found.surface,
+        "convention": "paper",
         "tokens": found.tokens,
         "sparsity": {name: float(S) for name, S in zip(("baseline", "candidate"), found.sparsities, strict=True)},
         "estimable": not found.reasons,

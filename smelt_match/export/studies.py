@@ -7,6 +7,7 @@ from typing import Any, get_args
 from smelt_match.audit.pair import Audit, Quantity
 from smelt_match.audit.published import PrintedTable, Study, pair_name
 from smelt_match.audit.verdict import Outcome
+from smelt_match.budget.context import Context
 from smelt_match.budget.conventions import Convention
 from smelt_match.budget.tolerance import BUDGETS
 from smelt_match.export.audited import NAMES, WORDS, verdict_json
@@ -55,7 +56,9 @@ def studies_rows(studies: list[Study], convention: Convention) -> list[dict[str,
     ]  # fmt: skip
 
 
-def studies_text(table: PrintedTable, studies: list[Study], convention: Convention, shown: Format) -> str:
+def studies_text(
+    table: PrintedTable, studies: list[Study], convention: Convention, shown: Format, context: Context | None = None
+) -> str:
     """The table, and under it each disagreement and what cannot be determined."""
     rows = studies_rows(studies, convention)
     if shown == "csv":
@@ -65,7 +68,7 @@ def studies_text(table: PrintedTable, studies: list[Study], convention: Conventi
     agreed, of = agreement(studies)
     note = (
         f"{table.source}: {agreed} of the {of} printed verdicts that can be counted agree; counted by convention "
-        f"{convention.name!r}, each pair in the context of its baseline"
+        f"{convention.name!r}, each pair in " + ("the context of its baseline" if context is None else context.origin)
     )
     text = render(COLUMNS, rows, shown, note)
     if shown == "csv":

@@ -159,6 +159,21 @@ def test_bad_input_is_told(cli: Cli, args: tuple[str, ...], told: str) -> None:
     refused(cli(*args), told)
 
 
+def test_windows_need_lengths_that_both_are_counted_at(cli: Cli) -> None:
+    Path("gemma").mkdir()
+    shutil.copy(CONFIGS / "gemma-3-1b.json", "gemma/config.json")
+    refused(cli("audit", "200m_s95", "gemma"), "needs document lengths", "--context N or --lengths FILE")
+    assert cli("audit", "200m_s95", "gemma", "--context", "4096").code == 0
+
+
+def test_a_longer_context_for_the_whole_table_is_named_and_moves_verdicts(cli: Cli) -> None:
+    """The paper matches FLOPs at its own document length: at 4,096 tokens its attention weighs more."""
+    ran = cli("audit", "table1", "--context", "4096")
+    assert ran.code == 0
+    assert "each pair in one causal document of 4,096 tokens" in ran.out
+    assert "SMELT, flops: printed matched, counted partly" in ran.out
+
+
 @fewer
 @given(
     st.sampled_from(["--gain", "--tokens", "--tolerance", "--step-time", "--surface", "--require", "--mean-context"]),
