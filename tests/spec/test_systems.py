@@ -193,6 +193,11 @@ def test_the_tables_of_parcae_decide_whether_its_parameters_match() -> None:
         assert deviation(budget(mine, "torchtitan"), budget(theirs, "torchtitan")).params < Fraction(1, 100)
 
 
+def test_adapters_of_rank_512_save_the_fifth_of_gemma_that_is_claimed() -> None:
+    saved = 1 - Fraction(budget("relaxed-recursive-gemma-2b-r512").params, budget("gemma-2b").params)
+    assert f"{float(saved):.1%}" == "19.4%"
+
+
 # Lee
 
 LEE = {
