@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from smelt_match.budget.context import Context
 from smelt_match.budget.conventions import Convention
 from smelt_match.budget.ledger import Budget, ledger
 from smelt_match.errors import BadInput
 from smelt_match.spec.model import ModelSpec
+from smelt_match.units import round_half_even
 
 
 def with_passes(spec: ModelSpec, passes: int) -> ModelSpec:
@@ -45,6 +47,20 @@ class Drawn:
     distribution: str
     expected: Budget
     worst: Budget | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Both budgets, the worst null where it is unbounded."""
+        worst = None if self.worst is None else self.worst.as_json()
+        return {"distribution": self.distribution, "expected": self.expected.as_json(), "worst": worst}
+
+    @property
+    def words(self) -> str:
+        """What is counted, and what the worst case would be."""
+        start = f"passes drawn from {self.distribution}: the mean is counted, the worst case is "
+        if self.worst is None:
+            return start + "unbounded"
+        flops, kv = round_half_even(self.worst.flops), self.worst.kv
+        return start + f"{flops:,} train FLOPs and {kv:,} KV elements per token"
 
 
 def drawn(spec: ModelSpec, convention: Convention, context: Context) -> Drawn | None:

@@ -161,6 +161,7 @@ def _conventions(counted: list[Counted], shown: Format) -> str:
 
 def _ledger(counted: Counted, shown: Format, symbols: bool) -> str:
     """One model, component by component."""
+    from smelt_match.budget.passes import drawn
     from smelt_match.export import columns
     from smelt_match.export.document import config_row, convention_note, ledger_rows
     from smelt_match.export.table import render
@@ -174,5 +175,8 @@ def _ledger(counted: Counted, shown: Format, symbols: bool) -> str:
     note = convention_note(counted.ledger)
     if counted.spec.num_experts:
         note += f"; S = {float(counted.sparsity) * 100:.2f} % by Eq. 1, measured against {counted.control}"
+    sampled = drawn(counted.spec, counted.ledger.convention, counted.ledger.context)
+    if sampled is not None:
+        note += f"; {sampled.words}"
     rows = ledger_rows(counted.ledger, numbers=not symbols)
     return (title if shown == "table" else "") + render(columns.LEDGER, rows, shown, note)

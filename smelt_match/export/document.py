@@ -13,6 +13,7 @@ from smelt_match.budget.conventions import CONVENTIONS, Convention
 from smelt_match.budget.count import Counted, control_of, count
 from smelt_match.budget.deviation import Deviation, deviation
 from smelt_match.budget.ledger import Ledger, Row
+from smelt_match.budget.passes import drawn
 from smelt_match.export.imported import imported_json
 from smelt_match.match.answer import Answer
 from smelt_match.match.certificate import certificate
@@ -316,6 +317,7 @@ def _formula(book: Ledger, row: Row, numbers: bool) -> str:
 def count_json(counted: Counted, imported: Imported | None = None) -> dict[str, Any]:
     """The document of `count` for one model, with the fields of the config it was read from."""
     book = counted.ledger
+    sampled = drawn(counted.spec, book.convention, book.context)
     rows = []
     for row, source in zip(ledger_rows(book), [*book.rows, None], strict=True):
         exact = Fraction(row["flops_train_per_token"])
@@ -333,6 +335,7 @@ def count_json(counted: Counted, imported: Imported | None = None) -> dict[str, 
         "layout": {"text": str(counted.spec.visits), "visits": list(counted.spec.visits.visits)},
         "convention": convention_json(book.convention, book.context),
         "active": active_counts(counted.spec).as_json(),
+        "passes_drawn": None if sampled is None else sampled.as_json(),
         "imported": None if imported is None else imported_json(imported),
         "ledger": rows,
     }

@@ -118,6 +118,17 @@ def test_shared_keys_and_values_are_projected_once_and_cached_once() -> None:
     assert (stored, active, executed, flops, scores, kv) == (0, 0, -saved, -6 * saved, 0, 0)
 
 
+def test_an_adapter_has_at_most_the_rank_of_its_matrix() -> None:
+    """Keys and values have 16 columns, queries and outputs 32, the feed-forward 32 by 48."""
+    wide = 32 * (H + 32) * 2 + 16 * (H + 16) * 2 + 32 * 3 * (H + 48)
+    assert changes(dense(), dense(loop={"lora_rank": 1000}))["adapters of a visit"][1] == 2 * wide
+
+
+def test_what_enters_a_loop_stands_at_its_first_layer_and_what_ends_a_pass_at_its_last() -> None:
+    found = rows(dense(loop={"injection": {"kind": "concat"}, "norm_after_visit": True}))
+    assert {("injection", "layers 2"), ("norm after a pass", "layers 3")} <= set(found)
+
+
 def test_half_a_block_repeated_leaves_the_other_half_at_one_visit() -> None:
     for rule in RULES:
         whole, none = ledger(dense(), rule, CONTEXT), ledger(dense(layout="none"), rule, CONTEXT)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,6 +193,11 @@ def test_the_tables_of_parcae_decide_whether_its_parameters_match() -> None:
         assert deviation(budget(mine, "torchtitan"), budget(theirs, "torchtitan")).params < Fraction(1, 100)
 
 
+def test_adapters_of_rank_512_save_the_fifth_of_gemma_that_is_claimed() -> None:
+    saved = 1 - Fraction(budget("relaxed-recursive-gemma-2b-r512").params, budget("gemma-2b").params)
+    assert f"{float(saved):.1%}" == "19.4%"
+
+
 # Lee
 
 LEE = {
@@ -245,6 +252,23 @@ def test_an_incomplete_system_says_what_is_missing_and_what_is_known(tmp_path: P
     with pytest.raises(BadInput) as caught:
         read_specs(path)
     assert message in caught.value.message
+
+
+def test_every_shipped_spec_is_listed_once(cli: Callable[..., Ran]) -> None:
+    lines = cli("specs", "list").out.splitlines()
+    assert sorted(line.split()[0] for line in lines[2:]) == sorted(shipped())
+
+
+def test_a_drawn_number_of_passes_is_told_with_its_worst_case(cli: Callable[..., Ran]) -> None:
+    def counted(name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(cli("count", name, "--format", "json").out)["results"][0]
+        return found
+
+    bounded, unbounded, fixed = map(counted, ("mor-360m-expert3", "huginn-3.5b", "ouro-1.4b"))
+    assert bounded["passes_drawn"]["expected"] == bounded["budget"]
+    assert bounded["passes_drawn"]["worst"]["kv_elements_per_token"] == 32 * 2 * 5 * 64
+    assert unbounded["passes_drawn"]["worst"] is None
+    assert fixed["passes_drawn"] is None
 
 
 def test_incomplete_systems_are_listed_and_shown(cli: Callable[..., Ran]) -> None:
