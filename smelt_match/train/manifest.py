@@ -117,7 +117,7 @@ class Manifest(Record):
     dtype: Literal["uint16", "uint32"]
     tokenizer: Tokens
     sources: Annotated[tuple[Source, ...], Field(min_length=1)]
-    files: dict[str, File]
+    files: dict[Annotated[str, Field(pattern=r"^[a-z.]+$")], File]
     removed: Removed
     settings: Settings
     provenance: tuple[Origin, ...]
@@ -156,7 +156,7 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = Manifest.model_validate_json(text)
     except ValidationError as error:
         faults = [
-            f"{path}: {'.'.join(map(str, fault['loc'])) or 'the whole'}: {fault['msg']}, found {describe(fault['input'])}"
+            f"{path}: {'.'.join(map(str, fault['loc'])) or 'it'}: {fault['msg']}, found {describe(fault['input'])}"
             for fault in error.errors(include_url=False, include_context=False)
         ]
         raise BadInput("\n".join(faults[:8]), "build the corpus again with this version") from None

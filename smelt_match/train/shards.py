@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from smelt_match.errors import BadInput
 from smelt_match.spec.model import ModelSpec
-from smelt_match.train.manifest import PARTS, Manifest, Source, read_manifest, stream_file
+from smelt_match.train.manifest import PARTS, SPLITS, Manifest, Source, read_manifest, stream_file
 
 CHUNK_BYTES = 2**24
 
@@ -81,7 +81,7 @@ class Shards:
         """
         manifest = read_manifest(folder)
         _check_files(folder, manifest)
-        return cls(folder, manifest, *(_stream(folder, manifest, name) for name in ("trunk", "branch", "validation")))
+        return cls(folder, manifest, *(_stream(folder, manifest, name) for name in SPLITS))
 
     @property
     def vocab_size(self) -> int:
@@ -140,17 +140,16 @@ def check_vocabulary(shards: Shards, spec: ModelSpec) -> int:
         return shards.vocab_size
     if spec.vocab_size < shards.vocab_size:
         raise BadInput(
-            f"{spec.name}: vocab_size {spec.vocab_size:,} is less than the {shards.vocab_size:,} ids of {shards.folder}",
+            f"{spec.name}: vocab_size {spec.vocab_size:,} is less than the {shards.vocab_size:,} ids of "
+            f"{shards.folder}",
             "train a smaller tokenizer with: smelt-match corpus tokenizer --vocab-size N",
         )
     return spec.vocab_size
 
 
 def _check_files(folder: Path, manifest: Manifest) -> None:
-    faults = []
-    for name in (stream_file(split, part) for split in ("trunk", "branch", "validation") for part in PARTS):
-        if name not in manifest.files:
-            faults.append(f"{folder}: the manifest does not name {name}")
+    wanted = [stream_file(split, part) for split in SPLITS for part in PARTS]
+    faults = [f"{folder}: the manifest does not name {name}" for name in wanted if name not in manifest.files]
     for name, file in manifest.files.items():
         path = folder / name
         if not path.is_file():
