@@ -109,7 +109,7 @@ def solve(
     trials: Annotated[
         int | None,
         typer.Option(
-            "--trials", min=1, max=100_000, help="Trials of the Optuna study: 64 by default, 12 for step-time."
+            "--trials", min=1, max=100_000, help="Trials of the Optuna study: 64 by default, 10 for step-time."
         ),
     ] = None,
     device: step_time.Device = None,

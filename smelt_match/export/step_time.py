@@ -74,7 +74,7 @@ def _within(found: Fastest, policy: Any) -> str:
     rung = found.rungs[policy]
     if rung is None:
         return "within the tolerance"
-    return f"within the certificate's rung of {percent(rung).lstrip('+').replace('.00 %', ' %')}"
+    return f"with KV at its certified level and within the certificate's rung of {percent(rung).lstrip('+').replace('.00 %', ' %')}"
 
 
 def _shown(ratio: Ratio) -> str:

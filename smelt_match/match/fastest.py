@@ -29,7 +29,7 @@ from smelt_match.spec.model import ModelSpec
 if TYPE_CHECKING:
     import optuna
 
-TRIALS = 12
+TRIALS = 10
 PAIRS = 5  # of a trial: the baseline's step and the model's, in turn
 PRUNED_FROM = 2  # index of the first pair after which a trial may be pruned
 UNPRUNED = 4  # trials before any is pruned
@@ -221,8 +221,9 @@ class _Search:
                 if pruned:
                     break
         left[row] = False
+        number = len(left) - int(left.sum())
         self.progress(
-            f"trial {trial.number + 1} of {self.trials}: {words(self.space.policy(row), self.space.point(row))}: "
+            f"{number} of {self.trials}: {words(self.space.policy(row), self.space.point(row))}: "
             f"{ratio.value:.3f} of the baseline's step" + (f", pruned after {len(pairs)} pairs" if pruned else "")
         )
         if pruned:

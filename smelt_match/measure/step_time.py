@@ -91,7 +91,6 @@ class Side:
     """
 
     def __init__(self, spec: ModelSpec, device: torch.device, shape: tuple[int, int]) -> None:
-        check_buildable(spec)
         self.device = device
         self.blocks = [(block_at(spec, index, device), visits) for index, visits in shapes(spec).items()]
         self.reach = rows(shape[1], 0, device)
@@ -165,7 +164,7 @@ class StepTimer:
         build: Makes one model's step; a test may put another in its place.
 
     Raises:
-        BadInput: There is no such device, or too few tokens.
+        BadInput: There is no such device, too few tokens, or a baseline that cannot be built.
     """
 
     def __init__(
@@ -176,6 +175,7 @@ class StepTimer:
         tokens: int | None = None,
         build: Callable[[ModelSpec, torch.device, tuple[int, int]], Side] = Side,
     ) -> None:
+        check_buildable(baseline)
         self.baseline, self.device, self.build = baseline, find_device(device), build
         wanted = tokens if tokens is not None else TOKENS.get(self.device.type, ACCELERATOR_TOKENS)
         if wanted < 1:
@@ -202,7 +202,7 @@ class StepTimer:
         Every other round runs backwards, so that none always follows the same. The first step of each is not timed.
 
         Raises:
-            BadInput: A model cannot be built, or the device has too little memory.
+            BadInput: The device has too little memory.
         """
         try:
             if self._reference is None:
