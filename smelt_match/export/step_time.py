@@ -74,7 +74,8 @@ def _within(found: Fastest, policy: Any) -> str:
     rung = found.rungs[policy]
     if rung is None:
         return "within the tolerance"
-    return f"with KV at its certified level and within the certificate's rung of {percent(rung).lstrip('+').replace('.00 %', ' %')}"
+    rung_words = percent(rung).lstrip("+").replace(".00 %", " %")
+    return f"with KV at its certified level and within the certificate's rung of {rung_words}"
 
 
 def _shown(ratio: Ratio) -> str:
