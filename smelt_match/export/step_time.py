@@ -45,8 +45,8 @@ def step_time_words(found: Fastest) -> list[str]:
     spaces = [f"{count:,} {policy} {_within(found, policy)}" for policy, count in found.spaces.items()]
     given_up = f" ({found.pruned} pruned)" if found.pruned else ""
     lines = [
-        f"step time, measured on {about['device']}: {about['dtype']}, {about['tokens_per_step']} tokens a step in rows "
-        f"of {about['tokens_per_row']}, torch {about['torch']}",
+        f"step time, measured on {about['device']} in {about['clock']}: {about['dtype']}, "
+        f"{about['tokens_per_step']} tokens a step in rows of {about['tokens_per_row']}, torch {about['torch']}",
         f"  a step is {about['step']}",
         f"  matched models: {'; '.join(spaces)}; {found.trials} timed{given_up}, {found.sampler}",
         f"  fastest: {words(winner.policy, winner.point)}: {_shown(winner.to_baseline)} of the baseline's step, "

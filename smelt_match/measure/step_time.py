@@ -119,7 +119,12 @@ class Side:
     def _now(self) -> float:
         if self.device.type != "cpu":
             torch.accelerator.synchronize(self.device)
-        return time.perf_counter()
+        return time.process_time() if processor_time(self.device) else time.perf_counter()
+
+
+def processor_time(device: torch.device) -> bool:
+    """Whether seconds are the processor's: with one thread they are free of what else the machine does."""
+    return device.type == "cpu" and torch.get_num_threads() == 1
 
 
 def half(device: torch.device) -> bool:
@@ -191,6 +196,7 @@ class StepTimer:
             "step": SCOPE,
             "device": device_name(self.device),
             "dtype": "bfloat16 autocast over float32 weights" if half(self.device) else "float32",
+            "clock": "processor time" if processor_time(self.device) else "wall time",
             "tokens_per_step": str(B * S),
             "tokens_per_row": str(S),
             "torch": torch.__version__.split("+")[0],

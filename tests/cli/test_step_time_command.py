@@ -28,6 +28,7 @@ def formula(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StepTimer, "rounds", rounds)
     monkeypatch.setattr("smelt_match.measure.step_time.device_name", lambda _: "Pretended 3000, 2 threads")
     monkeypatch.setattr("torch.__version__", "2.0+made.up")
+    monkeypatch.setattr("torch.get_num_threads", lambda: 2)
 
 
 @pytest.mark.usefixtures("formula")
