@@ -53,9 +53,9 @@ class OutOfTime(BaseException):
 
 
 def ratio_json(seconds: list[float], reference: list[float]) -> dict[str, float]:
-    """A ratio of medians with the middle half of the rounds' own."""
+    """The median ratio of rounds in turn, with their middle half."""
     ratio = Ratio.of(seconds, reference)
-    return {"of_medians": ratio.value, "quartile_low": ratio.low, "quartile_high": ratio.high}
+    return {"median": ratio.value, "quartile_low": ratio.low, "quartile_high": ratio.high}
 
 
 def step_time(bench: Bench, compiled: bool = False) -> dict[str, Any]:

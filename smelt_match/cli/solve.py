@@ -33,7 +33,7 @@ EXAMPLES = """Examples:
 
   smelt-match solve -b Llama-3.1-8B -l mid50x2 --experts-per-token 8
 
-  smelt-match solve -b nano_s85 -l mid50x2 --objective step-time --tokens 128 --trials 2"""
+  smelt-match solve -b nano_s85 -l mid50x2 --objective step-time --tokens 64"""
 
 TRIALS = 64
 SHORT = {"H": "hidden_size", "E": "num_experts", "I": "expert_intermediate_size", "d": "head_dim",

@@ -36,7 +36,7 @@ def _timed(one: Timed) -> dict[str, Any]:
 
 
 def _ratio(ratio: Ratio) -> dict[str, float]:
-    return {"of_medians": ratio.value, "quartile_low": ratio.low, "quartile_high": ratio.high}
+    return {"median": ratio.value, "quartile_low": ratio.low, "quartile_high": ratio.high}
 
 
 def step_time_words(found: Fastest) -> list[str]:
@@ -57,7 +57,7 @@ def step_time_words(found: Fastest) -> list[str]:
     ]
     if winner.to_certified.low <= 1 <= winner.to_certified.high and winner.to_certified.value != 1:
         lines.append("  that is within the spread of the rounds: the two may well be equally fast")
-    lines.append(f"  ratios of medians over {found.rounds} rounds in turn; in brackets the middle half of the rounds")
+    lines.append(f"  medians of {found.rounds} rounds in turn; in brackets the middle half of the rounds")
     return lines
 
 

@@ -49,7 +49,7 @@ class Timer(Protocol):
 
 @dataclass(frozen=True)
 class Ratio:
-    """A step time as a share of another: the ratio of medians, and the middle half of the rounds' own ratios."""
+    """A step time as a share of another's, taken in turn with it: the median of the rounds, and their middle half."""
 
     value: float
     low: float
@@ -59,8 +59,8 @@ class Ratio:
     def of(seconds: Sequence[float], reference: Sequence[float]) -> Ratio:
         """From times of the same rounds."""
         each = [ours / theirs for ours, theirs in zip(seconds, reference, strict=True)]
-        low, _, high = statistics.quantiles(each, n=4, method="inclusive") if len(each) > 1 else each * 3
-        return Ratio(statistics.median(seconds) / statistics.median(reference), low, high)
+        low, middle, high = statistics.quantiles(each, n=4, method="inclusive") if len(each) > 1 else each * 3
+        return Ratio(middle, low, high)
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ class _Search:
             to_certified = Ratio.of(by_row[row], by_row[self.space.certified[policy]])
             return Timed(policy, self.space.point(row), Ratio.of(by_row[row], baseline), to_certified)
 
-        fastest = min(rows, key=lambda row: statistics.median(by_row[row]))
+        fastest = min(rows, key=lambda row: Ratio.of(by_row[row], baseline).value)
         return [timed(fastest), *map(timed, self.seeds)]
 
 

@@ -51,7 +51,7 @@ def test_json_says_plainly_that_it_was_measured(cli: Cli) -> None:
     assert (found["trials"], found["pruned"], found["rounds"]) == (4, 0, 9)
     assert found["fastest"]["policy"] == "split"
     assert found["fastest"]["config"]["hidden_size"] == 88
-    assert found["fastest"]["step_ratio_to_baseline"]["of_medians"] == 88 / 128 + 91 / 1024
+    assert found["fastest"]["step_ratio_to_baseline"]["median"] == 88 / 128 + 91 / 1024
     assert [one["policy"] for one in found["certified"]] == ["uniform", "split"]
     assert document["study"] is None
 

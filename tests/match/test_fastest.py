@@ -155,8 +155,9 @@ def test_ratios_are_to_the_baseline_and_to_the_certified_optimum_of_the_same_pol
     assert all(one.to_certified == Ratio(1, 1, 1) for one in certified.values())
 
 
-def test_a_ratio_is_of_medians_and_its_spread_is_the_middle_half() -> None:
+def test_a_ratio_is_the_median_of_rounds_and_its_spread_their_middle_half() -> None:
     assert Ratio.of([1, 2, 9], [2, 2, 2]) == Ratio(1.0, 0.75, 2.75)
+    assert Ratio.of([2, 4, 60], [1, 4, 30]) == Ratio(2.0, 1.5, 2.0), "a round that is slow for both is no outlier"
     assert Ratio.of([3], [2]) == Ratio(1.5, 1.5, 1.5)
 
 
