@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 TRIALS = 10
 PAIRS = 5  # of a trial: the baseline's step and the model's, in turn
 PRUNED_FROM = 2  # index of the first pair after which a trial may be pruned
-UNPRUNED = 4  # trials before any is pruned
+UNPRUNED = 4  # whole trials before any is pruned: the certified optima, which come first, never are
 ROUNDS = 9  # of the run-off
 
 
@@ -165,6 +165,7 @@ class _Search:
     ) -> None:
         self.space, self.timer, self.trials, self.storage, self.progress = space, timer, trials, storage, progress
         self.seeds = list(space.certified.values())
+        assert len(self.seeds) <= UNPRUNED
 
     @staticmethod
     def finished(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
@@ -217,7 +218,7 @@ class _Search:
                 pairs.append(pair)
                 ratio = Ratio.of([ours for _, ours in pairs], [theirs for theirs, _ in pairs])
                 trial.report(ratio.value, step)
-                pruned = step < PAIRS - 1 and row not in self.seeds and trial.should_prune()
+                pruned = step < PAIRS - 1 and trial.should_prune()
                 if pruned:
                     break
         left[row] = False
