@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smelt_match.cli import options
+from smelt_match.cli import options, step_time
 from smelt_match.errors import AnswerIsNo, BadInput, close_names
 
 if TYPE_CHECKING:
@@ -30,8 +30,11 @@ EXAMPLES = """Examples:
 
   smelt-match solve -b Mixtral-8x7B-v0.1/config.json -l mid50x2
 
-  smelt-match solve -b Llama-3.1-8B -l mid50x2 --experts-per-token 8"""
+  smelt-match solve -b Llama-3.1-8B -l mid50x2 --experts-per-token 8
 
+  smelt-match solve -b nano_s85 -l mid50x2 --objective step-time --tokens 64"""
+
+TRIALS = 64
 SHORT = {"H": "hidden_size", "E": "num_experts", "I": "expert_intermediate_size", "d": "head_dim",
          "n_q": "num_attention_heads", "n_kv": "num_key_value_heads"}  # fmt: skip
 
@@ -101,7 +104,15 @@ def solve(
     context: options.ContextTokens = None,
     lengths: options.Lengths = None,
     window: options.Window = None,
-    trials: Annotated[int, typer.Option("--trials", min=1, max=100_000, help="Trials of the Optuna study.")] = 64,
+    objective: step_time.Objective = "certificate",
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            "--trials", min=1, max=100_000, help="Trials of the Optuna study: 64 by default, 10 for step-time."
+        ),
+    ] = None,
+    device: step_time.Device = None,
+    tokens: step_time.Tokens = None,
     no_study: Annotated[bool, typer.Option("--no-study", help="Skip the study that checks the certificate.")] = False,
     study: Annotated[
         str | None,
@@ -134,6 +145,7 @@ def solve(
     entries = _baselines(expand(baseline), baseline)
     if study is not None and (no_study or len(entries) > 1):
         raise BadInput(f"--study {study}: " + ("excludes --no-study" if no_study else "one study holds one baseline"))
+    stepping = step_time.check_objective(objective, len(entries), no_study, device, tokens)
     heads = _heads(keep, free_heads, free_kv_heads)
     budgets = tuple(part.strip() for part in match.split(","))
     pinned = _all_pinned(fix or [])
@@ -150,11 +162,14 @@ def solve(
                 experts_per_token=experts_per_token,
             )
         )  # fmt: skip
+    timer = step_time.step_timer(questions[0], device, tokens) if stepping else None
     results = []
     for question in questions:
         found = answer(question, top)
-        checked = None if no_study else _study(found, trials, seed, study)
+        checked = None if no_study or stepping else _study(found, trials or TRIALS, seed, study)
         results.append(_matched(found, top, checked, front))
+        if timer is not None:
+            results[-1].fastest = step_time.fastest(found, timer, trials, seed, study)
     if measure or (measure is None and len(results) == 1 and shown in ("table", "json")):
         _measure(results, include_head)
     options.emit(_rendered(results, shown, front), output, force)
@@ -278,6 +293,7 @@ def _rendered(results: list[Matched], shown: Any, front: bool) -> str:
     from smelt_match.export import columns
     from smelt_match.export.document import SCHEMA_VERSION, convention_note, to_json
     from smelt_match.export.explain import explain
+    from smelt_match.export.step_time import step_time_note
     from smelt_match.export.table import render
 
     if shown == "json":
@@ -292,6 +308,7 @@ def _rendered(results: list[Matched], shown: Any, front: bool) -> str:
     question = results[0].answer.question
     note = f"{question.layout}; {convention_note(results[0].baseline.ledger)}"
     note += f"; {question.reading}" if question.reading else ""
+    note += f"; {step_time_note(results[0].fastest)}" if results[0].fastest is not None else ""
     if several or shown != "table":
         text = render(chosen, rows, shown, note)
         notes = [f"{r.baseline.spec.name}: {p.reason}" for r in results for p in r.answer.policies if p.reason]

@@ -15,8 +15,10 @@ from smelt_match.budget.deviation import Deviation, deviation
 from smelt_match.budget.ledger import Ledger, Row
 from smelt_match.budget.passes import drawn
 from smelt_match.export.imported import imported_json
+from smelt_match.export.step_time import step_time_json
 from smelt_match.match.answer import Answer
 from smelt_match.match.certificate import certificate
+from smelt_match.match.fastest import Fastest
 from smelt_match.match.front import FrontPoint
 from smelt_match.match.layouts import LayoutFloor
 from smelt_match.match.problem import Policy, Problem
@@ -69,6 +71,7 @@ class Matched:
         rows: (policy, rank, problem, counted model, deviation) of every ranked match.
         published: The published row for this baseline and layout, or None.
         measured: The first match of each policy, built and run; empty where nothing was.
+        fastest: The matched model with the fastest training step, or None where none was looked for.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class Matched:
             for rank, point in enumerate(policy.solution.ranked[:top], start=1):
                 self.rows.append((policy.policy, rank, *self._match(policy.solution.problem, point)))
         self.measured: Mapping[str, Agreement] = {}
+        self.fastest: Fastest | None = None
         self.published = published_match(question.baseline, question.layout.visits)
 
     def _count(self, spec: ModelSpec) -> Counted:
@@ -136,6 +140,8 @@ class Matched:
             "certificate": certificate(self.answer),
             "study": None if self.study is None else self.study.as_json(),
         }  # fmt: skip
+        if self.fastest is not None:
+            document["step_time"] = step_time_json(self.fastest)
         if self.front is not None:
             document["front"] = [
                 {key: _plain(value) for key, value in row.items() if key != "baseline"} for row in self.front_rows()
@@ -195,6 +201,11 @@ class Matched:
         several = any(rank > 1 for _, rank, _, _ in self.rows)
         for policy, rank, match, off in self.rows:
             label = f"{policy} {rank}" if several else policy
+            rows.append({"baseline": name, "model": label, **counted_row(match), **deviation_row(off)})
+        if self.fastest is not None:
+            winner = self.fastest.winner
+            match, off = self._match(self.fastest.problems[winner.policy], winner.point)
+            label = f"fastest ({winner.policy})"
             rows.append({"baseline": name, "model": label, **counted_row(match), **deviation_row(off)})
         return rows
 

@@ -12,6 +12,7 @@ from smelt_match.budget.deviation import deviation
 from smelt_match.budget.ledger import ledger
 from smelt_match.errors import BadInput
 from smelt_match.export.document import Matched, convention_note
+from smelt_match.export.step_time import step_time_words
 from smelt_match.match.answer import PolicyAnswer, WayOut
 from smelt_match.match.order import named
 from smelt_match.match.problem import HEADS_IN_WORDS, POINT_AXES, Points, Problem
@@ -37,6 +38,8 @@ def explain(matched: Matched) -> list[str]:
         lines += ["", *_policy(matched, policy)]
     if matched.study is not None:
         lines += ["", _study(matched.study)]
+    if matched.fastest is not None:
+        lines += ["", *step_time_words(matched.fastest)]
     return lines
 
 

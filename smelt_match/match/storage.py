@@ -1,16 +1,77 @@
-"""Where a study is kept: in memory, in a journal file, or in a database; and what can be wrong with that."""
+"""Where a study is kept: in memory, in a journal file, or in a database; and what can be wrong with that.
+
+A stored study carries the identity of its search, and is continued by that search alone.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smelt_match.errors import BadInput, MissingExtra, SmeltMatchError
 
+if TYPE_CHECKING:
+    import optuna
+
+NAME = "smelt-match"
 LEFT = "the file is left as it is; choose another --study PATH"
+
+
+def open_study(
+    identity: Mapping[str, str],
+    storage: str | None,
+    anchors: Iterable[dict[str, Any]],
+    check: Callable[[optuna.Study], None],
+) -> optuna.Study:
+    """The stored study, or a new one. Nothing is written before it is known that the study is of this search.
+
+    Args:
+        identity: What must be the same for a stored study to be continued.
+        storage: A journal file, a database URL, or None to keep the study in memory.
+        anchors: Suggestions that a new study tries first.
+        check: Refuses a stored study whose trials are not of this search.
+
+    Raises:
+        BadInput: The storage is not a study, or one of another search.
+    """
+    import optuna
+
+    kept_in = backend(storage)
+    study = None
+    if storage is not None:
+        with suppress(KeyError):
+            study = optuna.load_study(study_name=NAME, storage=kept_in)
+            _refuse_another(identity, study, storage)
+            check(study)
+        if "://" not in storage:
+            drop_half_line(Path(storage))
+    if study is None:
+        study = optuna.create_study(storage=kept_in, study_name=NAME)
+    if "identity" not in study.user_attrs:
+        study.set_user_attr("identity", dict(identity))
+        for anchor in anchors:
+            study.enqueue_trial(anchor, skip_if_exists=True)
+    for left in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+        study.tell(left.number, state=optuna.trial.TrialState.FAIL)  # left behind by a killed run
+    return study
+
+
+def _refuse_another(identity: Mapping[str, str], study: optuna.Study, storage: str) -> None:
+    """Refuse a stored study that is not of this search."""
+    stored = study.user_attrs.get("identity")
+    if stored is None and len(study.get_trials(deepcopy=False)):
+        raise BadInput(f"{storage}: holds a study named {NAME!r} that this program did not make")
+    if stored is not None and stored != dict(identity):
+        known = stored if isinstance(stored, dict) else {}
+        faults = [
+            f"{storage}: {name} is {known.get(name, 'not stated')!s}, this search has {identity.get(name, 'none')}"
+            for name in {**identity, **known}
+            if known.get(name) != identity.get(name)
+        ]
+        raise BadInput("\n".join(faults), "choose another --study PATH, or repeat the search the study was made for")
 
 
 def backend(storage: str | None) -> Any:

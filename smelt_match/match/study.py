@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,14 +20,13 @@ from smelt_match.match.certificate import FORMULA_VERSION
 from smelt_match.match.order import best, order_key, rung_of
 from smelt_match.match.problem import POINT_AXES, Points, Problem
 from smelt_match.match.solver import Solution, kv_floor, nearest_heads
-from smelt_match.match.storage import LEFT, backend, drop_half_line, storage_errors
+from smelt_match.match.storage import LEFT, open_study, storage_errors
 from smelt_match.units import fraction_text
 
 if TYPE_CHECKING:
     import optuna
 
 SAMPLER = "TPESampler"
-NAME = "smelt-match"
 
 
 @dataclass(frozen=True)
@@ -195,22 +192,29 @@ class Space:
 
     def identity(self, seed: int) -> dict[str, str]:
         """What must be the same for a stored study to be continued."""
-        question = self.problem.question
-        tolerance = question.tolerance
         return {
-            "baseline": json.dumps(question.baseline.config(), sort_keys=True),
-            "layout": question.layout.canonical,
+            **asked(self.problem),
             "policy": self.problem.policy,
-            "convention": question.convention.name,
-            "attended_tokens": fraction_text(self.problem.attended),
             "space": json.dumps({name: _short(values) for name, values in self.choices.items()}),
             "expert_widths": _short(self.problem.axes["expert_intermediate_size"]),
             "envelope": str(self.problem.envelope),
-            "match": ",".join(question.match) + (" one-sided" if question.one_sided else ""),
-            "tolerance": "none" if tolerance is None else f"{tolerance.flops},{tolerance.params},{tolerance.kv}",
             "sampler": f"{SAMPLER} seed {seed}",
-            "formula_version": str(FORMULA_VERSION),
         }
+
+
+def asked(problem: Problem) -> dict[str, str]:
+    """What a search was asked, in words that can be compared."""
+    question = problem.question
+    tolerance = question.tolerance
+    return {
+        "baseline": json.dumps(question.baseline.config(), sort_keys=True),
+        "layout": question.layout.canonical,
+        "convention": question.convention.name,
+        "attended_tokens": fraction_text(problem.attended),
+        "match": ",".join(question.match) + (" one-sided" if question.one_sided else ""),
+        "tolerance": "none" if tolerance is None else f"{tolerance.flops},{tolerance.params},{tolerance.kv}",
+        "formula_version": str(FORMULA_VERSION),
+    }
 
 
 def _short(values: tuple[int, ...]) -> str:
@@ -260,10 +264,8 @@ def run_study(
             return space.loss(point)
 
         with storage_errors(storage):
-            study = _open(space, seed, storage)
+            study = open_study(space.identity(seed), storage, space.anchors(), lambda found: _check(found, storage))
             done = len(_finished(study))
-            for left in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
-                study.tell(left.number, state=optuna.trial.TrialState.FAIL)  # left behind by a killed run
             study.sampler = optuna.samplers.TPESampler(seed=seed + done)
             study.optimize(objective, n_trials=max(0, trials - done))
             return _result(space, study, goal, seed, storage)
@@ -275,41 +277,8 @@ def _finished(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
     return study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
 
 
-def _open(space: Space, seed: int, storage: str | None) -> optuna.Study:
-    """The stored study, or a new one. Nothing is written before it is known that the study is of this search."""
-    import optuna
-
-    kept_in = backend(storage)
-    sampler = optuna.samplers.TPESampler(seed=seed)
-    study = None
-    if storage is not None:
-        with suppress(KeyError):
-            study = optuna.load_study(study_name=NAME, storage=kept_in, sampler=sampler)
-            _refuse_another(space, study, seed, storage)
-        if "://" not in storage:
-            drop_half_line(Path(storage))
-    if study is None:
-        study = optuna.create_study(storage=kept_in, sampler=sampler, study_name=NAME)
-    if "identity" not in study.user_attrs:
-        study.set_user_attr("identity", space.identity(seed))
-        for anchor in space.anchors():
-            study.enqueue_trial(anchor, skip_if_exists=True)
-    return study
-
-
-def _refuse_another(space: Space, study: optuna.Study, seed: int, storage: str) -> None:
-    """Refuse a stored study that is not of this search."""
-    identity, stored = space.identity(seed), study.user_attrs.get("identity")
-    if stored is None and len(study.get_trials(deepcopy=False)):
-        raise BadInput(f"{storage}: holds a study named {NAME!r} that this program did not make")
-    if stored is not None and stored != identity:
-        known = stored if isinstance(stored, dict) else {}
-        faults = [
-            f"{storage}: {name} is {known.get(name, 'not stated')!s}, this search has {value}"
-            for name, value in identity.items()
-            if known.get(name) != value
-        ]
-        raise BadInput("\n".join(faults), "choose another --study PATH, or repeat the search the study was made for")
+def _check(study: optuna.Study, storage: str | None) -> None:
+    """Refuse a stored study whose trials hold no points."""
     for trial in _finished(study):
         point = trial.user_attrs.get("point")
         if not isinstance(point, list) or len(point) != len(POINT_AXES) or not all(map(_is_size, point)):
