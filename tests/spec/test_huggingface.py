@@ -215,8 +215,10 @@ def test_each_used_field_is_refused_under_another_name(name: str, tmp_path: Path
         ('{"model_type": "llama", "vocab_size": ' + "9" * 5000 + "}", "vocab_size: not a finite number"),
         ("{}", "model_type: required field is missing"),
         ('{"model_type": 3}', "model_type: a name is wanted, found 3"),
+        ('{"auto_map": {"AutoConfig": "mine.Config"}, "hidden_size": 8}',
+         "model_type: required field is missing, and its own code (auto_map) cannot be counted"),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_is_no_config_is_refused_in_a_sentence(
     write: Callable[..., Path], cli: Callable[..., Ran], source: str | bytes, told: str
 ) -> None:
@@ -384,3 +386,43 @@ def test_json_carries_the_same(cli: Callable[..., Ran]) -> None:
     assert result["imported"]["model_type"] == "gemma3"
     assert "text_config.head_dim 256" in result["imported"]["fields_by_default"]
     assert json.loads(cli("count", "200m_s95", "--format", "json").out)["results"][0]["imported"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "told"),
+    [
+        ("llama-3.1-8b", {}, "rope_scaling: llama3"),
+        ("qwen3-30b-a3b", {"hidden_act": "gelu_pytorch_tanh"}, "hidden_act 'gelu_pytorch_tanh'"),
+        ("mixtral-8x7b-v0.1", {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "rope_parameters: yarn"),
+        ("olmoe-1b-7b", {"clip_qkv": 8.0}, "clip_qkv 8.0"),
+        ("llama-3.1-8b", {"rope_scaling": None, "partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5"),
+        ("glm-4.5-air", {}, "the router takes sigmoids"),
+        ("granite-3.0-1b-a400m", {}, "multipliers"),
+        ("gemma-3-4b", {}, "embeddings are scaled"),
+        ("gpt-neox-20b", {}, "side by side"),
+        ("dbrx-base", {}, "projections are clipped"),
+    ],
+)
+@pytest.mark.parametrize("to", ["hf-unrolled", "hf", "megatron", "torchtitan"])
+def test_what_a_spec_cannot_say_is_told_and_never_exported(
+    write: Callable[..., Path], cli: Callable[..., Ran], name: str, changes: dict[str, Any], told: str, to: str
+) -> None:
+    """Such a model would be another function of the same size: its counts hold, an export of it would not."""
+    path = write(name, **changes)
+    ran = cli("export", path, "--to", to, "-o", path.parent / "out")
+    assert (ran.code, ran.out) == (2, "")
+    assert "a spec cannot say this: " in ran.err
+    assert told in ran.err
+    assert not (path.parent / "out").exists()
+    counted = cli("count", path)
+    assert counted.code == 0
+    assert "of its function, no count depends on this, and no spec says it: " in counted.out
+    assert told in counted.out
+
+
+@pytest.mark.parametrize("name", ["mistral-7b-v0.1", "mixtral-8x7b-v0.1", "olmoe-1b-7b", "qwen1.5-moe-a2.7b",
+                                  "qwen2.5-7b", "qwen3-0.6b", "qwen3-30b-a3b"])  # fmt: skip
+def test_what_a_spec_says_whole_leaves_nothing_out(name: str) -> None:
+    imported = expand(str(CONFIGS / f"{name}.json"))[0].imported
+    assert imported is not None
+    assert imported.left_out == ()
