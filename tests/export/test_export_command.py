@@ -127,13 +127,14 @@ def test_a_killed_export_leaves_nothing_under_the_name(force: bool) -> None:
 KILLED = """
 import os, signal, sys, time
 import torch
-import smelt_match.export.checkpoint.write  # once, and not in every child
 from smelt_match.cli import run
 torch.set_num_threads(1)
+export = ["export", "mine.yaml", "--to", "hf", "--force", "-o"]
+run([*export, "seen-first"])  # imports everything once, and not in every child
 for repeat, moment in enumerate((0.001, 0.004, 0.01, 0.02, 0.03, 0.05, 0.08, 0.13)):
     child = os.fork()
     while child == 0:
-        assert run(["export", "mine.yaml", "--to", "hf", "-o", "a", "--force"]) == 0
+        run([*export, "a"])
     while not os.path.exists("a"):
         time.sleep(0.001)
     time.sleep(moment)
@@ -148,7 +149,7 @@ def test_an_export_killed_at_any_moment_leaves_a_whole_checkpoint_or_none() -> N
     """Written over and over, and killed at some moment after it first appeared."""
     subprocess.run([sys.executable, "-c", KILLED], check=True, capture_output=True)
     seen = sorted(Path().glob("seen-*"))
-    assert seen
+    assert len(seen) > 1
     assert all(name.startswith((".a.", "seen-")) for name in files())
     whole = load_file(seen[0] / "model.safetensors")
     for folder in seen:
