@@ -3,6 +3,7 @@
 python benchmarks/model.py
 python benchmarks/model.py --rounds 3 --layers 1    # a quick look
 python benchmarks/model.py --threads 1              # processor time of one thread: for a machine that is busy
+python benchmarks/model.py --commands               # only the two commands
 python benchmarks/model.py --json model.json
 
 An unlooped stack of mixture-of-experts layers (8 of 64 experts) against `Qwen3MoeForCausalLM`, with every experts
@@ -19,6 +20,9 @@ import json
 import os
 import platform
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +40,21 @@ from smelt_match.spec.model import ModelSpec
 GOAL, AIM = 1.0, 1.5
 IMPLEMENTATIONS = ("grouped_mm", "batched_mm", "eager")
 COEFFICIENT = 0.01
+
+DEEPSEEK_V2 = {
+    "model_type": "deepseek_v2", "first_k_dense_replace": 1, "hidden_size": 5120, "intermediate_size": 12288,
+    "moe_intermediate_size": 1536, "n_routed_experts": 160, "num_attention_heads": 128, "num_experts_per_tok": 6,
+    "num_hidden_layers": 60, "q_lora_rank": 1536, "vocab_size": 102400,
+}  # fmt: skip
+QWEN3_30B_A3B = {
+    "model_type": "qwen3_moe", "head_dim": 128, "hidden_size": 2048, "intermediate_size": 6144,
+    "moe_intermediate_size": 768, "num_attention_heads": 32, "num_experts": 128, "num_experts_per_tok": 8,
+    "num_hidden_layers": 48, "norm_topk_prob": True, "vocab_size": 151936,
+}  # fmt: skip
+COMMANDS: list[tuple[str, dict[str, Any], list[str], float, float]] = [  # wanted: seconds, MB
+    ("count, 60 layers", DEEPSEEK_V2, [], 0.5, float("inf")),
+    ("count --measure, Qwen3-30B-A3B, 4,096 tokens", QWEN3_30B_A3B, ["--measure", "--context", "4096"], 10, 1000),
+]
 
 
 def spec_of(args: argparse.Namespace) -> ModelSpec:
@@ -167,6 +186,40 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
+def commands() -> dict[str, Any]:
+    """Run the commands; print what they took; return it as data."""
+    result = {}
+    print(f"\n{'command':46} {'wall s':>8} {'processor s':>12} {'peak MB':>8}   load {os.getloadavg()[0]:.1f}")
+    for name, config, options, seconds, megabytes in COMMANDS:
+        wall, processor, peak = min(_command(config, options) for _ in range(3))
+        met = "met" if wall < seconds and peak < megabytes else "missed"
+        goal = f"under {seconds} s" + (f" and {megabytes:,.0f} MB" if megabytes < float("inf") else "")
+        print(f"{name:46} {wall:8.2f} {processor:12.2f} {peak:8.0f}   {goal}: {met}")
+        result[name] = {"wall_seconds": wall, "processor_seconds": processor, "peak_megabytes": peak}
+    return result
+
+
+# A process of its own, since the peak memory of a command begins with that of the process which starts it.
+TIMED = """
+import json, resource, subprocess, sys, time
+start = time.perf_counter()
+subprocess.run([sys.executable, "-m", "smelt_match", *sys.argv[1:]], stdout=subprocess.DEVNULL, check=True)
+wall, used = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps([wall, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 / 1e6]))  # Linux counts kibibytes
+"""
+
+
+def _command(config: dict[str, Any], options: list[str]) -> tuple[float, float, float]:
+    """Wall seconds, processor seconds and peak megabytes of one run."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "config.json"
+        path.write_text(json.dumps(config))
+        args = [sys.executable, "-c", TIMED, "count", str(path), *options]
+        ran = subprocess.run(args, stdout=subprocess.PIPE, text=True, check=True)
+    wall, processor, peak = json.loads(ran.stdout)
+    return wall, processor, peak
+
+
 def main() -> None:
     """Read the options and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -179,9 +232,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--threads", type=int, help="of torch; with 1, processor time is measured instead of wall time")
     parser.add_argument("--implementations", nargs="+", choices=IMPLEMENTATIONS, default=["grouped_mm", "eager"])
+    parser.add_argument("--commands", action="store_true", help="time the two commands only")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    result = run(args)
+    result = {} if args.commands else run(args)
+    result |= commands()
     if args.json:
         args.json.write_text(json.dumps(result, indent=2) + "\n")
 

@@ -8,7 +8,7 @@ _PACKAGE = Path(__file__).parent
 
 
 def data_files(folder: str) -> list[Path]:
-    """The YAML files in ``specs``, ``specs/systems``, ``specs/surfaces`` or ``search``, in name order."""
+    """The YAML files in ``specs``, one of its folders, or ``search``, in name order."""
     for root in (_PACKAGE / "_data", _PACKAGE.parent):
         if (root / folder).is_dir():
             return sorted((root / folder).glob("*.yaml"))

@@ -60,8 +60,8 @@ CONVENTIONS = {
                    "Megatron-LM, megatron/training/training.py, num_floating_point_operations"),
         Convention("torchtitan", True, True, True, True, "full", "clipped",
                    "torchtitan, torchtitan/models/utils.py, 6·N_active + 12·n·d·s"),
-        Convention("deepseek", True, False, False, True, "half", "ignored",
-                   "DeepSeek-V3 insights (arXiv 2505.09343), causal FLOPs per token"),
+        Convention("deepseek", True, True, False, True, "half", "ignored",
+                   "6·N_active without the input embedding, causal attention: arXiv 2505.09343, Table 2"),
         Convention("6n", True, True, False, False, "none", "ignored",
                    "Kaplan et al. (arXiv 2001.08361), C = 6N, N the parameters executed for a token"),
     )

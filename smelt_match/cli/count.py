@@ -29,11 +29,15 @@ EXAMPLES = """Examples:
 
   smelt-match count 200m_s95 --measure
 
-  smelt-match count Mixtral-8x7B-v0.1/config.json"""
+  smelt-match count Mixtral-8x7B-v0.1/config.json
+
+  smelt-match count --verify"""
 
 
 def count(
-    spec: Annotated[str, typer.Argument(help="A spec's name, a family, a pattern, a YAML file, or a config.json.")],
+    spec: Annotated[
+        str | None, typer.Argument(help="A spec's name, a family, a pattern, a YAML file, or a config.json.")
+    ] = None,
     convention: options.ConventionName = "paper",
     include_head: options.IncludeHead = False,
     mean_context: options.MeanContext = None,
@@ -45,6 +49,10 @@ def count(
         bool,
         typer.Option("--measure", help="Build and run the model without memory, and compare. Exit 1 if it differs."),
     ] = False,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Count every published figure that ships anew. Exit 1 if one disagrees."),
+    ] = False,
     form: options.OutputFormat = "table",
     output: options.Output = None,
     force: options.Force = False,
@@ -54,6 +62,7 @@ def count(
     `--convention all` compares every named convention. A Hugging Face config, or a folder with one, is counted with
     every field that bears on a budget; a field that is neither used nor known to be harmless is refused.
     `--measure` builds the model and runs it on torch's meta device, and compares parameters, FLOPs and KV cache.
+    `--verify` takes no spec: it counts what sources print for real models and for the shipped specs.
     """
     from smelt_match.budget.conventions import CONVENTIONS
     from smelt_match.budget.count import count as count_spec
@@ -66,6 +75,12 @@ def count(
     if measure and shown == "csv":
         raise BadInput("--measure: CSV holds one table", "use --format json")
     override = options.context_option(mean_context, context, lengths, window)
+    if verify:
+        asked = (spec, override) != (None, None) or measure or include_head or convention != "paper"
+        _verify(asked, shown, output, force)
+        return
+    if spec is None:
+        raise BadInput("Missing argument 'SPEC'", "name a model, such as 200m_s95, or add --verify")
     names = list(CONVENTIONS) if convention == "all" else [convention]
     rules = [options.convention_option(name, include_head) for name in names]
     entries = expand(spec)
@@ -97,6 +112,33 @@ def count(
         from smelt_match.export.measured import refuse_difference
 
         refuse_difference(measured)
+
+
+def _verify(asked: bool, shown: Format, output: Path | None, force: bool) -> None:
+    """Every published figure that ships, counted anew under its own convention."""
+    from smelt_match.export.document import SCHEMA_VERSION, to_json
+    from smelt_match.export.published import (
+        COLUMNS,
+        refuse_disagreement,
+        summary,
+        verified_json,
+        verified_rows,
+        verify_all,
+    )
+    from smelt_match.export.table import render
+
+    if asked:
+        raise BadInput(
+            "--verify: every published figure has its own model, convention and context",
+            "leave out SPEC, --measure and the options of counting",
+        )
+    found = verify_all()
+    if shown == "json":
+        text = to_json({"schema_version": SCHEMA_VERSION, "figures": verified_json(found)})
+    else:
+        text = render(COLUMNS, verified_rows(found), shown, summary(found))
+    options.emit(text, output, force)
+    refuse_disagreement(found)
 
 
 def _measured(entry: Entry, text: str, override: Context | None, head: bool) -> Agreement:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from smelt_match.cli import options
 from smelt_match.errors import BadInput, close_names
+
+if TYPE_CHECKING:
+    from smelt_match.spec.family import Entry
 
 EXAMPLES = """Examples:
 
@@ -21,6 +24,7 @@ EXAMPLES = """Examples:
 CHECKPOINTS = ("hf-unrolled", "hf")
 TARGETS = (*CHECKPOINTS, "torchtitan", "megatron")
 DTYPES = ("float32", "bfloat16")
+MAX_CONTEXT = 2**31 - 1
 
 
 def export(
@@ -40,6 +44,10 @@ def export(
         Path | None, typer.Option("--weights", metavar="FILE", help="A safetensors file of the model's state dict.")
     ] = None,
     dtype: Annotated[str, typer.Option("--dtype", help="float32 or bfloat16.")] = "float32",
+    context: Annotated[
+        int | None,
+        typer.Option("--context", metavar="N", help="max_position_embeddings of a checkpoint; default: 4096."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Let -o replace an earlier export.")] = False,
 ) -> None:
     """Write a model as a checkpoint or a config of another system.
@@ -57,10 +65,12 @@ def export(
     if len(found) != 1:
         raise BadInput(f"{spec}: names {len(found)} models; an export takes one")
     model_spec = countable(found[0])
+    _check_function(found[0])
     if to not in CHECKPOINTS:
-        given = [name for name, value in (("--weights", weights), ("--seed", seed)) if value is not None]
+        named = {"--weights": weights, "--seed": seed, "--context": context}
+        given = [name for name, value in named.items() if value is not None]
         if given:
-            raise BadInput(f"{' and '.join(given)}: --to {to} writes a config, which has no weights")
+            raise BadInput(f"{' and '.join(given)}: --to {to} writes a config, which has no weights and no context")
         from smelt_match.export.checkpoint.texts import text_for
 
         options.check_output(output, force)
@@ -72,7 +82,9 @@ def export(
         raise BadInput("--weights and --seed exclude each other")
     if not 0 <= (seed or 0) < 2**63:
         raise BadInput(f"--seed {seed} must be between 0 and 2^63 - 1")
-    from smelt_match.export.checkpoint.configs import OURS
+    if context is not None and not 1 <= context <= MAX_CONTEXT:
+        raise BadInput(f"--context {context} must be between 1 and {MAX_CONTEXT:,}")
+    from smelt_match.export.checkpoint.configs import MAX_POSITIONS, OURS
     from smelt_match.export.checkpoint.limits import check_looped, stock_class
     from smelt_match.folders import check_folder
 
@@ -84,8 +96,19 @@ def export(
     from smelt_match.export.checkpoint.write import build, export_looped, export_unrolled
 
     model = build(model_spec, vocab_size, weights, seed or 0)
-    runs = (export_looped if to == "hf" else export_unrolled)(model, output, dtype, force)
+    runs = (export_looped if to == "hf" else export_unrolled)(
+        model, output, dtype, force, MAX_POSITIONS if context is None else context
+    )
     typer.echo(f"wrote {output}: {runs}", err=True)
+
+
+def _check_function(entry: Entry) -> None:
+    """Refuse an imported config whose model computes what a spec cannot say: another function would be exported."""
+    left_out = () if entry.imported is None else entry.imported.left_out
+    if left_out:
+        name = entry.spec.name
+        hint = "counting and matching work: no count depends on this"
+        raise BadInput("\n".join(f"{name}: a spec cannot say this: {reason}" for reason in left_out), hint)
 
 
 def _choice(name: str, value: str, known: tuple[str, ...]) -> None:

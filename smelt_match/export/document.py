@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smelt_match.budget.active import active_counts
 from smelt_match.budget.context import Context
@@ -15,19 +15,19 @@ from smelt_match.budget.deviation import Deviation, deviation
 from smelt_match.budget.ledger import Ledger, Row
 from smelt_match.budget.passes import drawn
 from smelt_match.export.imported import imported_json
-from smelt_match.export.step_time import step_time_json
-from smelt_match.match.answer import Answer
-from smelt_match.match.certificate import certificate
-from smelt_match.match.fastest import Fastest
-from smelt_match.match.front import FrontPoint
-from smelt_match.match.layouts import LayoutFloor
-from smelt_match.match.problem import Policy, Problem
-from smelt_match.match.study import StudyResult
 from smelt_match.measure.agreement import Agreement
 from smelt_match.spec.family import published_match
 from smelt_match.spec.huggingface.reader import Imported
 from smelt_match.spec.model import Head, IncompleteSystem, ModelSpec, PublishedRow
 from smelt_match.units import Printed, fraction_text, round_half_even, short_fraction
+
+if TYPE_CHECKING:  # `count` starts without the solver and NumPy
+    from smelt_match.match.answer import Answer
+    from smelt_match.match.fastest import Fastest
+    from smelt_match.match.front import FrontPoint
+    from smelt_match.match.layouts import LayoutFloor
+    from smelt_match.match.problem import Policy, Problem
+    from smelt_match.match.study import StudyResult
 
 SCHEMA_VERSION = 1
 
@@ -108,6 +108,8 @@ class Matched:
 
     def as_json(self) -> dict[str, Any]:
         """The document of `solve`."""
+        from smelt_match.match.certificate import certificate
+
         question = self.answer.question
         floors = {policy.policy: policy.floor for policy in self.answer.policies}
         document: dict[str, Any] = {
@@ -141,6 +143,8 @@ class Matched:
             "study": None if self.study is None else self.study.as_json(),
         }  # fmt: skip
         if self.fastest is not None:
+            from smelt_match.export.step_time import step_time_json
+
             document["step_time"] = step_time_json(self.fastest)
         if self.front is not None:
             document["front"] = [

@@ -16,6 +16,7 @@ def imported_json(imported: Imported) -> dict[str, Any]:
         "fields_used": list(imported.used),
         "fields_by_default": list(imported.defaulted),
         "fields_ignored": list(imported.ignored),
+        "function_left_out": list(imported.left_out),
     }
 
 
@@ -27,6 +28,8 @@ def imported_lines(imported: Imported) -> list[str]:
     ]
     if imported.defaulted:
         lines.append(f"absent, so transformers' defaults: {', '.join(imported.defaulted)}")
+    if imported.left_out:
+        lines.append(f"of its function, no count depends on this, and no spec says it: {'; '.join(imported.left_out)}")
     if imported.spec.notes:
         lines.append(f"note: {imported.spec.notes}")
     return lines

@@ -72,7 +72,9 @@ class LoopedTransformer(nn.Module):
         self.spec, self.vocab_size, self.balance = spec, vocabulary(spec, vocab_size), balance
         self.checkpoint = checkpoint
         self.visits = spec.visits.visits
-        self.embedding = nn.Embedding(self.vocab_size, spec.hidden_size)
+        # Its own initialisation would be thrown away, and on the meta device it imports half of torch's compiler.
+        weight = torch.empty(self.vocab_size, spec.hidden_size)
+        self.embedding = nn.Embedding(self.vocab_size, spec.hidden_size, _weight=weight)
         self.blocks = nn.ModuleList(Block(spec, index, balance, residual_scale) for index in range(spec.num_layers))
         self.final_norm = norm(spec.hidden_size, spec.rms_norm_eps, spec.norm_bias) if spec.final_norm else None
         self.head = None if spec.tie_word_embeddings else nn.Linear(spec.hidden_size, self.vocab_size, bias=False)

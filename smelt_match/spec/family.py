@@ -154,7 +154,7 @@ def _with_known_controls(entries: list[Entry], where: str) -> list[Entry]:
     faults = [
         f"{where}: {entry.spec.name}: control: {name!r} is not a shipped spec"
         for entry in entries
-        if (name := getattr(entry.spec, "control", None)) not in (None, entry.spec.name, *shipped())
+        if (name := getattr(entry.spec, "control", None)) not in (None, entry.spec.name) and name not in shipped()
     ]
     if faults:
         raise BadInput("\n".join(faults), "name a shipped spec, or leave control out: then it is this model with E = k")

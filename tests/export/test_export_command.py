@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from smelt_match.export.checkpoint import write
 from smelt_match.export.checkpoint.texts import megatron, torchtitan
@@ -122,6 +124,49 @@ def test_a_killed_export_leaves_nothing_under_the_name(force: bool) -> None:
     assert all(name == "a" or name.startswith(".a.") for name in files())
 
 
+KILLED = """
+import os, signal, sys, time
+import torch
+from smelt_match.cli import run
+torch.set_num_threads(1)
+export = ["export", "mine.yaml", "--to", "hf", "--force", "-o"]
+run([*export, "seen-first"])  # imports everything once, and not in every child
+for repeat, moment in enumerate((0.001, 0.004, 0.01, 0.02, 0.03, 0.05, 0.08, 0.13)):
+    child = os.fork()
+    while child == 0:
+        run([*export, "a"])
+    while not os.path.exists("a"):
+        time.sleep(0.001)
+    time.sleep(moment)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    if os.path.exists("a"):  # not between the two renames that replace it
+        os.rename("a", f"seen-{repeat}")
+"""
+
+
+def test_an_export_killed_at_any_moment_leaves_a_whole_checkpoint_or_none() -> None:
+    """Written over and over, and killed at some moment after it first appeared."""
+    subprocess.run([sys.executable, "-c", KILLED], check=True, capture_output=True)
+    seen = sorted(Path().glob("seen-*"))
+    assert len(seen) > 1
+    assert all(name.startswith((".a.", "seen-")) for name in files())
+    whole = load_file(seen[0] / "model.safetensors")
+    for folder in seen:
+        assert files(str(folder)) == {"config.json", "model.safetensors", "modeling_smelt_match.py"}
+        found = load_file(folder / "model.safetensors")
+        assert found.keys() == whole.keys()
+        assert all(torch.equal(found[name], whole[name]) for name in whole)
+        assert json.loads((folder / "config.json").read_text())["model_type"] == "smelt_match"
+
+
+@pytest.mark.parametrize("to", ["hf", "hf-unrolled"])
+def test_the_context_of_a_checkpoint_is_an_option(cli: Cli, to: str) -> None:
+    for args, positions in (((), 4096), (("--context", "512"), 512)):
+        assert cli("export", "mine.yaml", "--to", to, "-o", "a", "--force", *args).code == 0
+        assert json.loads(Path("a/config.json").read_text())["max_position_embeddings"] == positions
+
+
 def test_unlooped_models_are_written_for_megatron_and_torchtitan(cli: Cli) -> None:
     told = cli("export", "plain.yaml", "--to", "megatron").out
     for line in ("--num-layers 4", "--hidden-size 16", "--num-experts 7", "--moe-router-topk 3",
@@ -198,6 +243,8 @@ def test_what_a_config_cannot_say_is_refused(system: str, changes: dict[str, Any
         (["nano_s85", "--to", "megatron"], "vocab_size is not stated"),
         (["mine.yaml", "--to", "hf", "-o", "a", "--vocab-size", "7"], "the spec states 61"),
         (["mine.yaml", "--to", "hf", "-o", "a", "--seed", "-1"], "--seed -1"),
+        (["mine.yaml", "--to", "hf", "-o", "a", "--context", "0"], "--context 0 must be between 1 and"),
+        (["plain.yaml", "--to", "megatron", "--context", "64"], "--context: --to megatron writes a config"),
         (["mine.yaml", "--to", "hf", "-o", "a", "--weights", "w", "--seed", "1"], "exclude each other"),
         (["plain.yaml", "--to", "megatron", "--weights", "w"], "--weights: --to megatron writes a config"),
     ],

@@ -7,16 +7,17 @@ from typing import Any
 
 from smelt_match.spec.model import ModelSpec
 
-# The longest context of the paper's models. Nothing in the weights depends on it; engines take it for their limit.
 MAX_POSITIONS = 4096
+"""Default of max_position_embeddings. Nothing in the weights depends on it; engines take it for their limit."""
 ARCHITECTURES = {"mixtral": "MixtralForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM"}
+OF_EXPERTS = ("moe_intermediate_size", "num_experts_per_tok")
 MODELLING_FILE = "modeling_smelt_match"
 # What an export writes, and nothing else: --force never removes a folder that holds other files.
 OURS = re.compile(r"config\.json|generation_config\.json|model(-\d{5}-of-\d{5})?\.safetensors|"
                   r"model\.safetensors\.index\.json|modeling_smelt_match\.py")  # fmt: skip
 
 
-def _common(spec: ModelSpec, vocab_size: int, dtype: str) -> dict[str, Any]:
+def _common(spec: ModelSpec, vocab_size: int, dtype: str, positions: int) -> dict[str, Any]:
     return {
         "vocab_size": vocab_size,
         "hidden_size": spec.hidden_size,
@@ -28,7 +29,7 @@ def _common(spec: ModelSpec, vocab_size: int, dtype: str) -> dict[str, Any]:
         "num_experts_per_tok": spec.experts_per_token,
         "rms_norm_eps": spec.rms_norm_eps,
         "rope_theta": spec.rope_theta,
-        "max_position_embeddings": MAX_POSITIONS,
+        "max_position_embeddings": positions,
         "tie_word_embeddings": spec.tie_word_embeddings,
         "initializer_range": 0.02,
         # No tokenizer belongs to the model, so that no token ends a text.
@@ -40,10 +41,12 @@ def _common(spec: ModelSpec, vocab_size: int, dtype: str) -> dict[str, Any]:
     }
 
 
-def stock_config(spec: ModelSpec, vocab_size: int, dtype: str, model_type: str) -> dict[str, Any]:
+def stock_config(
+    spec: ModelSpec, vocab_size: int, dtype: str, model_type: str, positions: int = MAX_POSITIONS
+) -> dict[str, Any]:
     """The config of an unrolled model: an executed layer is a layer."""
     found = {"architectures": [ARCHITECTURES[model_type]], "model_type": model_type}
-    found |= _common(spec, vocab_size, dtype)
+    found |= _common(spec, vocab_size, dtype, positions)
     if model_type == "mixtral":
         return found | {
             "num_local_experts": spec.num_experts,
@@ -62,10 +65,12 @@ def stock_config(spec: ModelSpec, vocab_size: int, dtype: str, model_type: str) 
     }
 
 
-def looped_config(spec: ModelSpec, vocab_size: int, dtype: str, residual_scale: str) -> dict[str, Any]:
+def looped_config(
+    spec: ModelSpec, vocab_size: int, dtype: str, residual_scale: str, positions: int = MAX_POSITIONS
+) -> dict[str, Any]:
     """The config of a looped checkpoint: blocks are stored, visits are executed and have a slot in the cache each."""
     heads, groups = spec.loop_heads
-    return {
+    found = {
         "architectures": ["SmeltMatchForCausalLM"],
         "model_type": "smelt_match",
         "auto_map": {
@@ -73,7 +78,7 @@ def looped_config(spec: ModelSpec, vocab_size: int, dtype: str, residual_scale: 
             "AutoModel": f"{MODELLING_FILE}.SmeltMatchModel",
             "AutoModelForCausalLM": f"{MODELLING_FILE}.SmeltMatchForCausalLM",
         },
-        **_common(spec, vocab_size, dtype),
+        **_common(spec, vocab_size, dtype, positions),
         "visits": list(spec.visits.visits),
         "residual_scale": residual_scale,
         "loop_num_attention_heads": heads,
@@ -87,3 +92,5 @@ def looped_config(spec: ModelSpec, vocab_size: int, dtype: str, residual_scale: 
         "dense_blocks": sorted(spec.dense),
         "intermediate_size": spec.dense_intermediate_size,
     }
+    # A dense model has no experts that these could be sizes of.
+    return {key: value for key, value in found.items() if value or key not in OF_EXPERTS}

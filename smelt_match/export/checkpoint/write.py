@@ -14,7 +14,7 @@ from torch import Tensor
 
 from smelt_match.errors import BadInput, MissingExtra
 from smelt_match.export.checkpoint import tensors
-from smelt_match.export.checkpoint.configs import MODELLING_FILE, OURS, looped_config, stock_config
+from smelt_match.export.checkpoint.configs import MAX_POSITIONS, MODELLING_FILE, OURS, looped_config, stock_config
 from smelt_match.export.checkpoint.limits import check_looped, stock_class
 from smelt_match.folders import new_folder
 from smelt_match.model.initial import initialize
@@ -78,7 +78,9 @@ def _read(path: Path, model: LoopedTransformer) -> dict[str, Tensor]:
     return found
 
 
-def export_unrolled(model: LoopedTransformer, path: Path, dtype: str = "float32", force: bool = False) -> str:
+def export_unrolled(
+    model: LoopedTransformer, path: Path, dtype: str = "float32", force: bool = False, positions: int = MAX_POSITIONS
+) -> str:
     """Write the unrolled model as a stock checkpoint: Mixtral, or Qwen3-MoE where it has query and key norms.
 
     Returns:
@@ -89,14 +91,16 @@ def export_unrolled(model: LoopedTransformer, path: Path, dtype: str = "float32"
     """
     model_type = stock_class(model.spec)
     _check_balance(model)
-    config = stock_config(model.spec, model.vocab_size, dtype, model_type)
+    config = stock_config(model.spec, model.vocab_size, dtype, model_type, positions)
     with new_folder(path, force, OURS) as folder:
         _write_weights(folder, lambda: tensors.unrolled(model, model_type), DTYPES[dtype])
         _write_json(folder / "config.json", config)
     return str(config["architectures"][0])
 
 
-def export_looped(model: LoopedTransformer, path: Path, dtype: str = "float32", force: bool = False) -> str:
+def export_looped(
+    model: LoopedTransformer, path: Path, dtype: str = "float32", force: bool = False, positions: int = MAX_POSITIONS
+) -> str:
     """Write the looped model, weights stored once, with a modelling file that transformers loads from the folder.
 
     Returns:
@@ -109,7 +113,7 @@ def export_looped(model: LoopedTransformer, path: Path, dtype: str = "float32", 
     _check_balance(model)
     counts = model.spec.visits.counts
     scaled = all(model.block(index).scale == 1 / count for index, count in enumerate(counts))
-    config = looped_config(model.spec, model.vocab_size, dtype, "1/r" if scaled else "1")
+    config = looped_config(model.spec, model.vocab_size, dtype, "1/r" if scaled else "1", positions)
     with new_folder(path, force, OURS) as folder:
         _write_weights(folder, lambda: tensors.looped(model), DTYPES[dtype])
         _write_json(folder / "config.json", config)

@@ -100,7 +100,7 @@ class Fields:
         neutral = architecture.neutral.get(key) or NEUTRAL.get(own)
         target = architecture.aliases.get(key)
         if target is not None and target not in flat:
-            self._value(target, value, key)
+            self._value(target, value, architecture, key)
         elif target is not None:
             self._agree(key, value, target, flat[target])
         elif key == "model_type" or (architecture.within and key == architecture.within[0]):
@@ -110,7 +110,7 @@ class Fields:
         elif neutral is not None:
             self._neutral(key, value, neutral)
         elif key in architecture.defaults:
-            self._value(key, value)
+            self._value(key, value, architecture)
         elif key == "tie_word_embeddings" and architecture.within:
             self.used.append(key)
         elif key in architecture.ignored or own in IGNORED:
@@ -120,9 +120,10 @@ class Fields:
             self.fault(key, "unknown field: it may bear on a budget, so it is not ignored")
             self.hint = self.hint or close_names(_short(key), architecture.defaults)
 
-    def _value(self, key: str, value: Any, alias: str = "") -> None:
+    def _value(self, key: str, value: Any, architecture: Architecture, alias: str = "") -> None:
         kind = kind_of(key)
-        if (value is None and kind.null) or (value is not None and kind.holds(value)):
+        null = kind.null or architecture.defaults[key] is None  # null is what absence is
+        if null if value is None else kind.holds(value):
             self.used.append(self.prefix + (alias or key))
             self.values[key] = value
         else:

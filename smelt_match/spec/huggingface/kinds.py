@@ -52,6 +52,7 @@ WINDOW = _whole(0, 2**40, null=True)
 BOOL = Kind("true or false", lambda value: isinstance(value, bool))
 EPS = _number(0, 1)
 THETA = _number(0, 1e30, null=True)
+QK_NORM = Kind("none, head or width", lambda value: value in ("none", "head", "width"))
 MAPPING = Kind("a mapping", lambda value: isinstance(value, dict), null=True)
 LAYER_TYPES = _list_of(str, "a list of layer types")
 WHOLE_NUMBERS = _list_of(int, "a list of whole numbers")
@@ -67,7 +68,9 @@ KINDS: dict[str, Kind] = {
         ("num_attention_heads", "kv_n_heads", "num_experts_per_tok", "moe_top_k", "decoder_sparse_step",
          "moe_layer_freq", "swa_num_attention_heads", "swa_num_key_value_heads"), COUNT,
     ),
-    "num_key_value_heads": OPTIONAL_COUNT,
+    **dict.fromkeys(
+        ("num_key_value_heads", "loop_num_attention_heads", "loop_num_key_value_heads"), OPTIONAL_COUNT
+    ),
     **dict.fromkeys(
         ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), EXPERTS
     ),
@@ -88,14 +91,15 @@ KINDS: dict[str, Kind] = {
     **dict.fromkeys(("sliding_window", "sliding_window_size"), WINDOW),
     **dict.fromkeys(
         ("tie_word_embeddings", "tie_embeddings", "attention_bias", "mlp_bias", "qkv_bias", "qk_bias", "lm_head_bias",
-         "use_sliding_window", "use_qk_norm"), BOOL,
+         "use_sliding_window", "use_qk_norm", "shared_expert_gate"), BOOL,
     ),
     "norm_topk_prob": BOOL._replace(null=True),
     **dict.fromkeys(("rms_norm_eps", "layer_norm_eps", "norm_eps"), EPS),
     **dict.fromkeys(("rope_theta", "rotary_emb_base", "rope_base"), THETA),
     **dict.fromkeys(("rope_scaling", "rope_parameters", "loop_config"), MAPPING),
     "layer_types": LAYER_TYPES,
-    **dict.fromkeys(("mlp_only_layers", "L_bp_cycles"), WHOLE_NUMBERS),
+    **dict.fromkeys(("mlp_only_layers", "L_bp_cycles", "visits", "dense_blocks"), WHOLE_NUMBERS),
+    "qk_norm": QK_NORM,
 }  # fmt: skip
 
 

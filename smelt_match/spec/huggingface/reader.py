@@ -14,15 +14,17 @@ from smelt_match.errors import BadInput, close_names
 from smelt_match.files import read_text
 from smelt_match.spec.huggingface.dense import DENSE
 from smelt_match.spec.huggingface.fields import Architecture, Fields
+from smelt_match.spec.huggingface.function import left_out
 from smelt_match.spec.huggingface.inkling import INKLING
 from smelt_match.spec.huggingface.latent import LATENT
 from smelt_match.spec.huggingface.looped import LOOPED
 from smelt_match.spec.huggingface.moe import MOE
+from smelt_match.spec.huggingface.own import OWN
 from smelt_match.spec.huggingface.strict import load_json, shown
 from smelt_match.spec.model import ModelSpec
 
 CONFIG = "config.json"
-ARCHITECTURES: dict[str, Architecture] = {**DENSE, **MOE, **LATENT, **LOOPED, **INKLING}
+ARCHITECTURES: dict[str, Architecture] = {**DENSE, **MOE, **LATENT, **LOOPED, **INKLING, **OWN}
 _MARKS = {"model_type", "architectures", "transformers_version"}
 _HASH = re.compile(r"[0-9a-f]{40}")
 
@@ -36,6 +38,7 @@ class Imported:
         used: Fields that a budget depends on, in the file's order.
         defaulted: Fields that are absent, with the values that transformers gives them.
         ignored: Fields that no budget depends on, some with a reason.
+        left_out: What the config's model computes that the spec cannot say.
     """
 
     spec: ModelSpec
@@ -43,6 +46,7 @@ class Imported:
     used: tuple[str, ...]
     defaulted: tuple[str, ...]
     ignored: tuple[str, ...]
+    left_out: tuple[str, ...]
 
 
 def config_at(path: Path) -> tuple[Path, dict[str, Any]] | None:
@@ -71,16 +75,17 @@ def read_config(path: Path, document: Mapping[str, Any]) -> Imported:
     """Read a config as a spec; `BadInput` lists every fault with its key."""
     where = str(path)
     kind = document.get("model_type")
+    custom = ", and its own code (auto_map) cannot be counted" if "auto_map" in document else ""
     if not isinstance(kind, str):
         what = f"a name is wanted, found {shown(kind)}" if "model_type" in document else "required field is missing"
-        raise BadInput(f"{where}: model_type: {what}", _known(""))
+        raise BadInput(f"{where}: model_type: {what}{custom}", _known(""))
     architecture = ARCHITECTURES.get(kind)
     if architecture is None:
-        custom = ", and its own code (auto_map) cannot be counted" if "auto_map" in document else ""
         raise BadInput(f"{where}: model_type: {shown(kind)} is not known{custom}", _known(kind))
     outer = Fields(where, document, architecture)
-    fields = outer
+    fields, text = outer, document
     if architecture.within is not None:
+        text = document.get(architecture.within[0]) or {}
         fields = _inner(outer, document, *architecture.within)
         architecture = ARCHITECTURES[architecture.within[1]]
     fields.check()
@@ -91,7 +96,7 @@ def read_config(path: Path, document: Mapping[str, Any]) -> Imported:
     return Imported(
         spec, kind,
         tuple((outer.used if wrapped else []) + fields.used), tuple(fields.defaulted),
-        tuple((outer.ignored if wrapped else []) + fields.ignored),
+        tuple((outer.ignored if wrapped else []) + fields.ignored), left_out(kind, text),
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ def rope_theta(f: Fields, default: float = 10_000.0) -> float:
         mapping = f[key]
         if not mapping:
             continue
-        for name, part in _parts(mapping):
+        for name, part in parts(mapping):
             place = f"{key}.{name}" if name else key
             kind = part.get("rope_type", part.get("type", "default"))
             if kind not in TYPES:
@@ -34,7 +34,7 @@ def rope_theta(f: Fields, default: float = 10_000.0) -> float:
     return float(default if theta is None else theta)
 
 
-def _parts(mapping: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def parts(mapping: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """The settings of each layer type, or the one for all."""
     parts = [(name, part) for name, part in mapping.items() if isinstance(part, dict)]
     return parts if parts else [("", mapping)]
