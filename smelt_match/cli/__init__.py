@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from smelt_match import __version__
-from smelt_match.cli import count, export, fit, gain, grids, layouts, solve, specs, verify
+from smelt_match.cli import calibrate, contrast, count, export, fit, gain, grids, layouts, plan, solve, specs, verify
 from smelt_match.errors import SmeltMatchError
 
 app = typer.Typer(
@@ -34,6 +34,9 @@ app.command("grids", epilog=grids.EXAMPLES)(grids.grids)
 app.command("export", epilog=export.EXAMPLES)(export.export)
 app.command("fit", epilog=fit.EXAMPLES)(fit.fit)
 app.command("gain", epilog=gain.EXAMPLES)(gain.gain)
+app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
+app.command("calibrate", epilog=calibrate.EXAMPLES)(calibrate.calibrate)
+app.add_typer(contrast.app, name="contrast")
 app.add_typer(specs.app, name="specs")
 
 _debug = False

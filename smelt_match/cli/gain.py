@@ -14,6 +14,7 @@ from smelt_match.errors import AnswerIsNo, BadInput, close_names
 if TYPE_CHECKING:
     from smelt_match.budget.surface import Surface
     from smelt_match.report.savings import Comparison
+    from smelt_match.report.subsets import Subsets
     from smelt_match.scaling.bootstrap import Draws
     from smelt_match.scaling.endpoints import EndPoints
     from smelt_match.scaling.fit import Fit
@@ -23,6 +24,10 @@ EXAMPLES = """Examples:
   smelt-match gain
 
   smelt-match gain endpoints.csv --budget 1e20,1e21 --sparsity 0.95
+
+  smelt-match gain endpoints.csv --by source --draws 200
+
+  smelt-match gain endpoints.csv --draws 200 --charts charts
 
   smelt-match gain --surface surface.yaml"""
 
@@ -36,8 +41,19 @@ def gain(
     ] = None,
     target: Annotated[str, typer.Option("--target", help="The architecture that may save compute.")] = "smelt",
     reference: Annotated[str, typer.Option("--reference", help="The one it is compared with.")] = "baseline",
-    budget: Annotated[str, typer.Option("--budget", metavar="C,…", help="Training FLOPs.")] = "1e20,1e21,1e22",
-    sparsity: Annotated[str, typer.Option("--sparsity", metavar="S,…", help="Shares.")] = "0.85,0.95,0.97",
+    budget: Annotated[
+        str | None, typer.Option("--budget", metavar="C,…", help="Training FLOPs; default 1e20,1e21,1e22, --by 1e21.")
+    ] = None,
+    sparsity: Annotated[
+        str | None, typer.Option("--sparsity", metavar="S,…", help="Default 0.85,0.95,0.97, with --by 0.95.")
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option("--by", help="Gain on each source, category, or quartile of the reference's loss.")
+    ] = None,
+    sources: laws.Sources = "loss_*",
+    categories: Annotated[
+        Path | None, typer.Option("--categories", metavar="FILE", help="YAML with the sources of each category.")
+    ] = None,
     column: laws.Columns = None,
     exclude: laws.Exclude = None,
     shared: laws.Shared = None,
@@ -47,6 +63,9 @@ def gain(
         bool, typer.Option("--unpaired", help="Resample the cells of the two apart from each other.")
     ] = False,
     seed: laws.Seed = 0,
+    charts: Annotated[
+        Path | None, typer.Option("--charts", metavar="DIR", help="Draw there, as SVG and PNG with their CSV.")
+    ] = None,
     form: options.OutputFormat = "table",
     output: options.Output = None,
     force: options.Force = False,
@@ -60,10 +79,14 @@ def gain(
 
     shown = options.format_option(form)
     options.check_output(output, force)
-    budgets = laws.numbers_option("--budget", budget, 1e3, 1e40)
-    sparsities = laws.numbers_option("--sparsity", sparsity, 0, 1 - 1e-9)
+    budgets = laws.numbers_option("--budget", budget or ("1e21" if by else "1e20,1e21,1e22"), 1e3, 1e40)
+    sparsities = laws.numbers_option("--sparsity", sparsity or ("0.95" if by else "0.85,0.95,0.97"), 0, 1 - 1e-9)
+    if by is not None:
+        _check_by(by, endpoints, categories, budgets, sparsities)
     if endpoints is not None and surface is not None:
         raise BadInput("ENDPOINTS and --surface exclude each other")
+    if charts is not None:
+        _check_charts(charts, endpoints, by, force)
     if endpoints is None:
         comparison = _of_surfaces(surface, target, reference, budgets, sparsities)
     else:
@@ -73,7 +96,20 @@ def gain(
         names = (target, reference)
         fits = laws.fit_all(found, "surface", names, common, fixed, "newton")
         drawn = laws.drawn(found, fits, draws, seed, not unpaired) if draws else None
+        if by is not None:
+            subsets = _subsets(found, fits, by, sources, categories, budgets[0], sparsities[0], drawn)
+            text = to_json(subsets.document()) if shown == "json" else render(
+                subsets.columns(), subsets.rows(), shown, "\n".join(subsets.words())
+            )  # fmt: skip
+            options.emit(text, output, force)
+            return
         comparison = _of_fits(found, fits, budgets, sparsities, drawn, (common, fixed))
+    if charts is not None:
+        from smelt_match.report.charts import charts as charts_of
+        from smelt_match.report.charts import write_charts
+
+        for path in write_charts(charts_of(comparison, sparsities), charts, force):
+            typer.echo(f"wrote {path}", err=True)
     if shown == "json":
         text = to_json(comparison.document())
     else:
@@ -99,6 +135,59 @@ def _of_surfaces(
     _both_there(list(surfaces), target, reference, "the paper's surfaces" if path is None else str(path))
     pair = (surfaces[target], surfaces[reference])
     return _compared(pair, {}, budgets, sparsities)
+
+
+def _check_by(by: str, path: Path | None, categories: Path | None, budgets: list[float], S: list[float]) -> None:
+    laws.choice("--by", by, ("source", "category", "quartile"))
+    if path is None:
+        raise BadInput(f"--by {by} needs ENDPOINTS with a loss column for each source")
+    if (by == "category") != (categories is not None):
+        raise BadInput("--by category and --categories FILE need each other")
+    if len(budgets) > 1 or len(S) > 1:
+        raise BadInput("--by takes one --budget and one --sparsity")
+
+
+def _check_charts(folder: Path, path: Path | None, by: str | None, force: bool) -> None:
+    from smelt_match.report.charts import check_folder, need_matplotlib
+
+    if path is None or by is not None:
+        raise BadInput("--charts needs ENDPOINTS, and goes without --by")
+    need_matplotlib()
+    folder.mkdir(exist_ok=True)
+    check_folder(folder, force)
+
+
+def _subsets(
+    found: EndPoints,
+    fits: Mapping[str, Fit],
+    by: str,
+    pattern: str,
+    categories: Path | None,
+    C: float,
+    S: float,
+    drawn: Draws | None,
+) -> Subsets:
+    import numpy as np
+
+    from smelt_match.report.subsets import Subsets
+    from smelt_match.scaling.groups import read_categories, weighted_mean
+    from smelt_match.scaling.subsets import differences, quartile_gains, subset_gains
+
+    target, reference = fits
+    losses = found.sources(pattern)
+    members: dict[str, list[str]] = {}
+    if categories is not None:
+        groups = read_categories(categories, list(losses))
+        members = {name: list(columns) for name, columns in groups.items()}
+        losses = {name: weighted_mean(losses, columns) for name, columns in groups.items()}
+    pairs = {name: (loss[found.rows(target)], loss[found.rows(reference)]) for name, loss in losses.items()}
+    gains = subset_gains((fits[target], fits[reference]), (target, reference), pairs, C, S, drawn)
+    if by == "quartile":
+        if len(losses) < 4:
+            raise BadInput(f"--by quartile: {len(losses)} sources, at least 4 make quartiles")
+        theirs = np.array([pair[1] for pair in pairs.values()]).T
+        gains = quartile_gains(gains, theirs, None if drawn is None else drawn.weight[reference])
+    return Subsets(by, (target, reference), C, S, gains, members, differences(gains), drawn)
 
 
 def _of_fits(

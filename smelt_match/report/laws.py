@@ -11,6 +11,8 @@ from smelt_match.export.document import SCHEMA_VERSION
 from smelt_match.export.table import Column, Row
 from smelt_match.scaling.fit import Fit
 from smelt_match.scaling.frontier import Coefficients
+from smelt_match.scaling.recurrence import GROUP, RecurrenceFit
+from smelt_match.scaling.subsets import FLAGGED_RATIO, SubsetFit
 from smelt_match.units import MINUS
 
 Text = Callable[[Any], str]
@@ -20,6 +22,10 @@ FORMS = {
     "chinchilla": f"{EQUATION} with F = 6·N and b = 0: L = E + A·6^(−a) / N^a + K / D^c; D: training tokens",
 }
 OBJECTIVE = "Σ Huber(δ = 1e-3) of ln L"
+SUBSET_NOTE = (
+    "exponents from each architecture's fit to the loss itself; objective ratio: with those over with its own, flagged "
+    f"above {FLAGGED_RATIO}"
+)
 
 
 def signed(text: str) -> str:
@@ -87,6 +93,43 @@ def coefficients_json(k: Coefficients) -> dict[str, float]:
     return {name: float(getattr(k, name)) for name in ("E", "A", "K", "a", "b", "c", "gamma")}
 
 
+SUBSETS = (
+    Column("arch", "architecture", left=True),
+    Column("subset", "source", left=True),
+    *COEFFICIENTS[:3],
+    COEFFICIENTS[-1],
+    Column("objective_ratio", "objective ratio", fixed_point(3)),
+    Column("flag", "flag", left=True),
+    *CERTIFICATE[1:],
+)
+
+
+def subset_rows(found: Mapping[str, Mapping[str, SubsetFit]]) -> list[Row]:
+    """A row for each architecture and source."""
+    rows = []
+    for arch, subsets in found.items():
+        for name, one in subsets.items():
+            (row,) = fit_rows({arch: one.fit})
+            flag = "exponents do not suit" if one.flagged else ""
+            rows.append(row | {"subset": name, "objective_ratio": one.ratio, "flag": flag})
+    return rows
+
+
+def subset_document(found: Mapping[str, Mapping[str, SubsetFit]], aggregate: dict[str, Any]) -> dict[str, Any]:
+    """The document of `fit --by source`: the aggregate's, and the sources."""
+    return aggregate | {
+        "sources": [
+            {
+                "arch": arch, "source": name, "coefficients": coefficients_json(one.fit.coefficients(arch)),
+                "rmse_nats": one.fit.rmse(arch), "objective_ratio": one.ratio, "flagged": one.flagged,
+                "own_exponents_faults": list(one.own_faults), "certificate": one.fit.certificate.as_json(),
+            }
+            for arch, subsets in found.items()
+            for name, one in subsets.items()
+        ]
+    }  # fmt: skip
+
+
 def fit_document(fits: Mapping[str, Fit], form: str, shared: Sequence[str]) -> dict[str, Any]:
     """The document of `fit`."""
     return {
@@ -103,6 +146,35 @@ def fit_document(fits: Mapping[str, Fit], form: str, shared: Sequence[str]) -> d
             }
             for arch, found in fits.items()
         ],
+    }  # fmt: skip
+
+
+RECURRENCE = (Column("phi", "φ", fixed_point(4)), *COEFFICIENTS[:4], COEFFICIENTS[5], COEFFICIENTS[7], *CERTIFICATE)
+RECURRENCE_NOTE = (
+    "L = E + A / (N_once + r^φ·N_rec)^a + K / D^c in nats (arXiv 2604.21106); φ = 1: a recurrence is worth a block of "
+    "its own, 0: nothing"
+)
+
+
+def recurrence_row(found: RecurrenceFit) -> Row:
+    """The law as a row, with A over N instead of 6·N."""
+    (row,) = fit_rows({GROUP: found.fit})
+    return row | {
+        "phi": found.phi, "A": row["A"] / 6 ** row["a"], "condition_number": found.condition,
+        "scaled_gradient": max(found.gradient, found.fit.certificate.gradient),
+    }  # fmt: skip
+
+
+def recurrence_document(found: RecurrenceFit) -> dict[str, Any]:
+    """The document of `fit --form phi`."""
+    row = recurrence_row(found)
+    return {
+        "schema_version": SCHEMA_VERSION, "form": "phi", "equation": RECURRENCE_NOTE.split(";")[0],
+        "objective": OBJECTIVE, "phi": found.phi,
+        "coefficients": {name: row[name] for name in ("E", "A", "K", "a", "c")}, "rmse_nats": row["rmse"],
+        "num_points": row["num_points"],
+        "certificate": found.fit.certificate.as_json()
+        | {"scaled_gradient_phi": found.gradient, "condition_number": found.condition},
     }  # fmt: skip
 
 

@@ -29,12 +29,14 @@ class Draws:
 
     Attributes:
         coefficients: By group.
+        weight: How often each of a group's points was drawn, (draws, n), by group.
         failed: Draws that did not converge and are left out.
         paired: Whether all groups got the same cells.
         cells: How many cells were resampled.
     """
 
     coefficients: Mapping[str, Coefficients]
+    weight: Mapping[str, Array]
     failed: int
     paired: bool
     cells: Mapping[str, int]
@@ -82,11 +84,12 @@ def cell_bootstrap(
         )
     return Draws(
         {group: found.design.coefficients(thetas[id(found)][0][sound], group) for group, found in fits.items()},
+        {group: drawn[group][sound][:, cells[group]] * found.parts[group].weight for group, found in fits.items()},
         failed, paired, counts,
     )  # fmt: skip
 
 
 def interval(values: Array) -> tuple[float, float]:
-    """The 2.5th and 97.5th percentiles."""
-    low, high = np.percentile(values, LEVEL)
+    """The 2.5th and 97.5th percentiles, without draws that are NaN."""
+    low, high = np.nanpercentile(values, LEVEL)
     return float(low), float(high)

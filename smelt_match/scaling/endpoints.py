@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,20 +12,26 @@ from numpy.typing import NDArray
 
 from smelt_match.errors import BadInput, close_names
 from smelt_match.scaling.design import Array, Points
-from smelt_match.scaling.table import NOT_NEGATIVE, POSITIVE, SHARE, Faults, Rule, Table, number
+from smelt_match.scaling.table import ANY, NOT_NEGATIVE, POSITIVE, SHARE, Faults, Rule, Table, number
 
 ROLES = ("run", "arch", "scale", "sparsity", "flops_per_token", "params", "params_once", "params_recurrent",
-         "recurrences", "tokens", "loss", "weight")  # fmt: skip
+         "recurrences", "tokens", "loss", "weight", "length", "shots", "task", "score")  # fmt: skip
 RULES: dict[str, Rule] = {
     "sparsity": SHARE, "flops_per_token": POSITIVE, "params": POSITIVE, "params_once": NOT_NEGATIVE,
     "params_recurrent": NOT_NEGATIVE, "recurrences": POSITIVE, "tokens": POSITIVE, "loss": POSITIVE,
-    "weight": NOT_NEGATIVE,
+    "weight": NOT_NEGATIVE, "length": POSITIVE, "shots": NOT_NEGATIVE, "score": ANY,
 }  # fmt: skip
 NEEDED = {
     "surface": ("flops_per_token", "sparsity", "tokens", "loss"),
     "chinchilla": ("params", "tokens", "loss"),
     "phi": ("params_once", "params_recurrent", "recurrences", "tokens", "loss"),
+    "calibration": ("loss",),
+    "lengths": ("arch", "scale", "sparsity", "length", "loss"),
+    "shots": ("arch", "task", "shots", "score"),
 }
+FITTED = ("surface", "chinchilla", "phi")
+WORDS = ("run", "arch", "scale", "task")
+OPTIONAL = {"weight", "tokens", "flops_per_token"}
 WHOLE = "all"
 SAME_LEVEL = 0.005  # sparsities this close are one level
 PAIRED_LEVEL = 0.03  # levels of two architectures this close make a pair
@@ -75,7 +82,7 @@ class EndPoints:
         Levels are ranks of the sparsities within a scale, since a looped model's S is not exactly its baseline's.
         """
         rows = self.rows(arch)
-        scales, S = np.array(self._scales())[rows], self.values["sparsity"][rows]
+        scales, S = np.array(self.scales())[rows], self.values["sparsity"][rows]
         level = np.zeros(len(rows), dtype=np.int64)
         for scale in dict.fromkeys(scales.tolist()):
             inside = np.flatnonzero(scales == scale)
@@ -86,7 +93,7 @@ class EndPoints:
         index = {name: position for position, name in enumerate(names)}
         return names, np.array([index[key] for key in keys])
 
-    def _scales(self) -> list[str]:
+    def scales(self) -> list[str]:
         faults = Faults()
         header = self.headers.get("scale", "scale")
         if not self.table.need([header], faults):
@@ -138,7 +145,7 @@ def mapping(texts: Iterable[str], roles: Sequence[str] = ROLES) -> dict[str, str
 
 
 def excluded(table: Table, conditions: Iterable[str]) -> Table:
-    """The table without the rows that meet any condition such as ``scale=100m`` or ``sparsity<0.5``."""
+    """The table without the rows that meet any condition: ``scale=100m``, ``run=*-rerun``, ``sparsity<0.5``."""
     for text in conditions:
         match = _CONDITION.fullmatch(text.strip())
         if match is None:
@@ -156,7 +163,7 @@ def excluded(table: Table, conditions: Iterable[str]) -> Table:
 def _meets(cell: object, sign: str, value: str) -> bool:
     left, right = number(cell), number(value)
     if left is None or right is None:
-        same = str(cell).strip() == value.strip()
+        same = fnmatch.fnmatchcase(str(cell).strip(), value.strip())
         return same if sign == "=" else not same if sign == "!=" else False
     return {"=": left == right, "!=": left != right, "<": left < right, ">": left > right, "<=": left <= right,
             ">=": left >= right}[sign]  # fmt: skip
@@ -169,7 +176,7 @@ def end_points(
 
     Args:
         table: The rows.
-        form: ``surface`` (F, S, D), ``chinchilla`` (N, D) or ``phi`` (N_once, N_rec, r, D).
+        form: A key of `NEEDED`: which roles there must be.
         headers: The header of each role that is not called like its role.
         fixed: Exponents that are given, whose column need not vary.
     """
@@ -180,11 +187,13 @@ def end_points(
     if not table.need(dict.fromkeys(needed), faults):
         faults.tell()
     present = {role: header for role, header in roles.items() if header in table.columns}
-    keep = {*NEEDED[form], "weight"}
+    keep = {*NEEDED[form], *OPTIONAL}.difference(WORDS)
     values = {role: table.numbers(header, RULES[role], faults) for role, header in present.items() if role in keep}
     arch = table.texts(present["arch"], faults) if "arch" in present else [WHOLE] * len(table)
     faults.tell()
     found = EndPoints(table, present, np.array(arch), values, ())
+    if form not in FITTED:
+        return found
     _duplicates(found, faults)
     faults.tell()
     for name in found.architectures:
