@@ -55,7 +55,7 @@ def fit(
         shape = "yaml" if output is not None and output.suffix in (".yaml", ".yml") else "table"
     chosen = shape if shape == "yaml" else options.format_option(shape)
     options.check_output(output, force)
-    laws.choice("--form", form, ("surface", "chinchilla", "phi"))
+    laws.choice("--form", form, ("surface", "chinchilla", "phi", "isoflop"))
     laws.choice("--optimizer", optimizer, ("newton", "lbfgsb"))
     if by is not None:
         laws.choice("--by", by, ("source",))
@@ -63,8 +63,10 @@ def fit(
             raise BadInput("--by source does not go into a surface file", "leave --by out, or choose another --format")
     common, fixed = laws.shared_option(shared), laws.fix_option(fix)
     found = laws.read_end_points(endpoints, form, column, exclude, list(fixed))
-    if form == "phi":
-        options.emit(_recurrence(found, common, fixed, by, chosen), output, force)
+    if form in ("phi", "isoflop"):
+        if common or fixed or by is not None or chosen == "yaml" or optimizer != "newton":
+            raise BadInput(f"--form {form} goes with none of --shared, --fix, --by, --optimizer and --format yaml")
+        options.emit((_recurrence if form == "phi" else _isoflop)(found, chosen), output, force)
         return
     if common and len(found.architectures) < 2:
         raise BadInput(f"--shared {shared}: {endpoints} has one architecture only")
@@ -101,15 +103,13 @@ def _by_source(found: EndPoints, fits: dict[str, Fit], form: str, common: list[s
     return render(report.SUBSETS, report.subset_rows(subsets), chosen, note)  # type: ignore[arg-type]
 
 
-def _recurrence(found: EndPoints, common: list[str], fixed: dict[str, float], by: str | None, chosen: str) -> str:
+def _recurrence(found: EndPoints, chosen: str) -> str:
     """The recurrence law of all rows together."""
     from smelt_match.export.document import to_json
     from smelt_match.export.table import render
     from smelt_match.report import laws as report
     from smelt_match.scaling.recurrence import Recurrences, fit_recurrence
 
-    if common or fixed or by is not None or chosen == "yaml":
-        raise BadInput("--form phi goes with none of --shared, --fix, --by and --format yaml")
     v = found.values
     weight = v.get("weight", v["loss"] * 0 + 1)
     data = Recurrences(v["params_once"], v["params_recurrent"], v["recurrences"], v["tokens"], v["loss"], weight)
@@ -117,3 +117,21 @@ def _recurrence(found: EndPoints, common: list[str], fixed: dict[str, float], by
     if chosen == "json":
         return to_json(report.recurrence_document(result))
     return render(report.RECURRENCE, [report.recurrence_row(result)], chosen, report.RECURRENCE_NOTE)  # type: ignore[arg-type]
+
+
+def _isoflop(found: EndPoints, chosen: str) -> str:
+    """The optimal sizes of each architecture."""
+    from smelt_match.export.document import to_json
+    from smelt_match.export.table import render
+    from smelt_match.report import laws as report
+    from smelt_match.scaling.isoflop import isoflop
+
+    v = found.values
+    curves = {
+        arch: isoflop(*(v[name][found.rows(arch)] for name in ("params", "tokens", "loss")))
+        for arch in found.architectures
+    }
+    if chosen == "json":
+        return to_json(report.isoflop_document(curves))
+    note = report.isoflop_note(curves)
+    return render(report.ISOFLOP, report.isoflop_rows(curves), chosen, note)  # type: ignore[arg-type]

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from smelt_match.scaling.endpoints import EndPoints
     from smelt_match.scaling.fit import Fit, Optimizer
 
-Form = Annotated[str, typer.Option("--form", help="surface: F, S, D. chinchilla: N, D. phi: N_once, N_rec, r, D.")]
+Form = Annotated[
+    str, typer.Option("--form", help="surface (F, S, D), chinchilla (N, D), phi (N_once, N_rec, r, D), isoflop (N, D).")
+]
 Columns = Annotated[
     list[str] | None,
     typer.Option("--column", "-c", metavar="ROLE=HEADER", help="Which column plays a role; may be repeated."),

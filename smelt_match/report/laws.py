@@ -11,6 +11,7 @@ from smelt_match.export.document import SCHEMA_VERSION
 from smelt_match.export.table import Column, Row
 from smelt_match.scaling.fit import Fit
 from smelt_match.scaling.frontier import Coefficients
+from smelt_match.scaling.isoflop import IsoFlop
 from smelt_match.scaling.recurrence import GROUP, RecurrenceFit
 from smelt_match.scaling.subsets import FLAGGED_RATIO, SubsetFit
 from smelt_match.units import MINUS
@@ -175,6 +176,46 @@ def recurrence_document(found: RecurrenceFit) -> dict[str, Any]:
         "num_points": row["num_points"],
         "certificate": found.fit.certificate.as_json()
         | {"scaled_gradient_phi": found.gradient, "condition_number": found.condition},
+    }  # fmt: skip
+
+
+ISOFLOP = (
+    Column("arch", "architecture", left=True),
+    Column("flops", "C", scientific(3)),
+    Column("params", "N*", scientific(3)),
+    Column("loss", "loss (nats)", fixed_point(4)),
+    Column("num_points", "sizes"),
+)
+
+
+def isoflop_rows(curves: Mapping[str, IsoFlop]) -> list[Row]:
+    """A row for each architecture and budget."""
+    return [
+        {"arch": arch, "flops": one.C, "params": one.N, "loss": one.loss, "num_points": one.num_points}
+        for arch, found in curves.items()
+        for one in found.optima
+    ]
+
+
+def isoflop_note(curves: Mapping[str, IsoFlop]) -> str:
+    """The exponents, and the budgets without a minimum."""
+    lines = ["N*: minimum of the Akima interpolation of ln L over ln N at each budget, C = 6·N·D"]
+    for arch, found in curves.items():
+        out = ", ".join(f"{C:.3g}".replace("e+", "e") for C in found.left_out)
+        lines.append(f"{arch}: N* ∝ C^{found.exponent:.3f}" + (f"; without a minimum inside: {out}" if out else ""))
+    return "\n".join(lines)
+
+
+def isoflop_document(curves: Mapping[str, IsoFlop]) -> dict[str, Any]:
+    """The document of `fit --form isoflop`."""
+    return {
+        "schema_version": SCHEMA_VERSION, "form": "isoflop",
+        "curves": [
+            {"arch": arch, "exponent": found.exponent, "coefficient": found.coefficient,
+             "left_out_flops": list(found.left_out)}
+            for arch, found in curves.items()
+        ],
+        "optima": isoflop_rows(curves),
     }  # fmt: skip
 
 

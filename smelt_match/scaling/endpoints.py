@@ -25,6 +25,7 @@ NEEDED = {
     "surface": ("flops_per_token", "sparsity", "tokens", "loss"),
     "chinchilla": ("params", "tokens", "loss"),
     "phi": ("params_once", "params_recurrent", "recurrences", "tokens", "loss"),
+    "isoflop": ("params", "tokens", "loss"),
     "calibration": ("loss",),
     "lengths": ("arch", "scale", "sparsity", "length", "loss"),
     "shots": ("arch", "task", "shots", "score"),
