@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from smelt_match.cli import laws, options
-from smelt_match.errors import BadInput, close_names
+from smelt_match.errors import AnswerIsNo, BadInput, close_names
 
 if TYPE_CHECKING:
     from smelt_match.report.calibrations import Calibrations
+    from smelt_match.scaling.calibration import Sigmoid
     from smelt_match.scaling.endpoints import EndPoints
 
 EXAMPLES = """Examples:
@@ -89,12 +90,22 @@ def _calibrated(
     scores = {header: found.table.numbers(header, ANY, faults) for header in headers}
     faults.tell()
     loss, mine = found.values["loss"], found.rows(reference)
-    curves = {name: fit_curve(loss[mine], score[mine], direction, name) for name, score in scores.items()}
+    curves: dict[str, Sigmoid] = {}
+    refused: list[AnswerIsNo] = []
+    for name, score in scores.items():
+        try:
+            curves[name] = fit_curve(loss[mine], score[mine], direction, name)
+        except AnswerIsNo as error:
+            refused.append(error)
+    if not curves:
+        raise AnswerIsNo("\n".join(one.message for one in refused), refused[0].hint)
+    for one in refused:
+        typer.echo(f"warning: left out: {one.message}", err=True)
     others = [row for row in range(len(found.table)) if found.arch[row] != reference]
     scales = found.scales() if "scale" in found.headers else [""] * len(found.table)
     excess = {name: one.excess(loss, scores[name]) for name, one in curves.items()}
     if categories is not None:
-        groups = read_categories(categories, headers)
+        groups = read_categories(categories, list(curves))
         excess = {
             name: np.mean([excess[task] / (1 - (chance or 0.0)) for task, chance in tasks.items()], axis=0)
             for name, tasks in groups.items()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from smelt_match.report.savings import Comparison
     from smelt_match.report.subsets import Subsets
     from smelt_match.scaling.bootstrap import Draws
+    from smelt_match.scaling.design import Array
     from smelt_match.scaling.endpoints import EndPoints
     from smelt_match.scaling.fit import Fit
 
@@ -94,10 +95,11 @@ def gain(
         found = laws.read_end_points(endpoints, "surface", column, exclude, list(fixed))
         _both_there(found.architectures, target, reference, str(endpoints))
         names = (target, reference)
+        losses, members = ({}, {}) if by is None else _grouped(found, by, sources, categories)
         fits = laws.fit_all(found, "surface", names, common, fixed, "newton")
         drawn = laws.drawn(found, fits, draws, seed, not unpaired) if draws else None
         if by is not None:
-            subsets = _subsets(found, fits, by, sources, categories, budgets[0], sparsities[0], drawn)
+            subsets = _subsets(found, fits, by, losses, members, budgets[0], sparsities[0], drawn)
             text = to_json(subsets.document()) if shown == "json" else render(
                 subsets.columns(), subsets.rows(), shown, "\n".join(subsets.words())
             )  # fmt: skip
@@ -157,12 +159,28 @@ def _check_charts(folder: Path, path: Path | None, by: str | None, force: bool) 
     check_folder(folder, force)
 
 
+def _grouped(
+    found: EndPoints, by: str, pattern: str, categories: Path | None
+) -> tuple[dict[str, Array], dict[str, list[str]]]:
+    """The loss of each subset at every row, and the sources of each category."""
+    from smelt_match.scaling.groups import read_categories, weighted_mean
+
+    losses = found.sources(pattern)
+    if by == "quartile" and len(losses) < 4:
+        raise BadInput(f"--by quartile: {len(losses)} sources, at least 4 make quartiles")
+    if categories is None:
+        return losses, {}
+    groups = read_categories(categories, list(losses))
+    members = {name: list(columns) for name, columns in groups.items()}
+    return {name: weighted_mean(losses, columns) for name, columns in groups.items()}, members
+
+
 def _subsets(
     found: EndPoints,
     fits: Mapping[str, Fit],
     by: str,
-    pattern: str,
-    categories: Path | None,
+    losses: Mapping[str, Array],
+    members: Mapping[str, list[str]],
     C: float,
     S: float,
     drawn: Draws | None,
@@ -170,21 +188,12 @@ def _subsets(
     import numpy as np
 
     from smelt_match.report.subsets import Subsets
-    from smelt_match.scaling.groups import read_categories, weighted_mean
     from smelt_match.scaling.subsets import differences, quartile_gains, subset_gains
 
     target, reference = fits
-    losses = found.sources(pattern)
-    members: dict[str, list[str]] = {}
-    if categories is not None:
-        groups = read_categories(categories, list(losses))
-        members = {name: list(columns) for name, columns in groups.items()}
-        losses = {name: weighted_mean(losses, columns) for name, columns in groups.items()}
     pairs = {name: (loss[found.rows(target)], loss[found.rows(reference)]) for name, loss in losses.items()}
     gains = subset_gains((fits[target], fits[reference]), (target, reference), pairs, C, S, drawn)
     if by == "quartile":
-        if len(losses) < 4:
-            raise BadInput(f"--by quartile: {len(losses)} sources, at least 4 make quartiles")
         theirs = np.array([pair[1] for pair in pairs.values()]).T
         gains = quartile_gains(gains, theirs, None if drawn is None else drawn.weight[reference])
     return Subsets(by, (target, reference), C, S, gains, members, differences(gains), drawn)

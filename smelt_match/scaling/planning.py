@@ -86,7 +86,8 @@ def power(difference: float, spread: float, seeds: int, level: float) -> float:
     bar = float(t.ppf(1 - level / 2, freedom))
     if shift > bar + 40:  # beyond this the noncentral t loses digits, and the chance is 1
         return 1.0
-    return float(nct.sf(bar, freedom, shift) + nct.cdf(-bar, freedom, shift))
+    # Significant with the wrong sign: by symmetry, since `cdf` is NaN where this underflows.
+    return float(nct.sf(bar, freedom, shift) + nct.sf(bar, freedom, -shift))
 
 
 def seeds_needed(difference: float, spread: float, chance: float = 0.8, level: float = 0.05) -> int:

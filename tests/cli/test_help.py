@@ -14,6 +14,7 @@ import typer
 
 from smelt_match.cli import app
 from tests.cli.conftest import Cli
+from tests.scaling import synthetic
 
 CONFIGS = Path(__file__).parent.parent / "spec" / "configs"
 HEAVY = ("torch", "optuna", "scipy", "numpy", "rich", "pandas")
@@ -37,7 +38,7 @@ EXAMPLES = [line.strip() for text in COMMANDS.values() for line in text.splitlin
 
 
 def test_every_command_shows_an_example_of_itself() -> None:
-    assert len(COMMANDS) == 9
+    assert len(COMMANDS) == 15
     for words, epilog in COMMANDS.items():
         assert f"  smelt-match {' '.join(words)} " in epilog.replace("\n", " \n"), words
 
@@ -48,6 +49,7 @@ def test_every_example_runs(cli: Cli) -> None:
     for name in ("Mixtral-8x7B-v0.1", "Llama-3.1-8B"):  # folders with a config.json, as a user has them
         Path(name).mkdir()
         shutil.copy(CONFIGS / f"{name.lower()}.json", Path(name) / "config.json")
+    synthetic.write_all(Path())
     for example in EXAMPLES:
         ran = cli(*shlex.split(example)[1:])
         assert ran.code == 0, (example, ran.err)
@@ -91,6 +93,9 @@ def test_the_version_is_told(cli: Cli) -> None:
         (["count", "200m_s95"], {"numpy", "rich"}),
         (["count", "200m_s95", "--format", "json"], {"numpy"}),
         (["grids"], {"numpy", "rich"}),
+        (["fit", "--help"], set()),
+        (["gain"], {"numpy", "rich", "scipy"}),
+        (["plan", "--budget", "1e20"], {"numpy", "rich"}),
         (["export", "nano_s85", "--to", "megatron", "--vocab-size", "64"], set()),
         (["solve", "-b", "nano_s85", "-l", "mid50x2", "--no-study", "--no-measure"], {"numpy", "rich"}),
     ],
