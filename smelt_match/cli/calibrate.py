@@ -76,7 +76,7 @@ def _calibrated(
     from smelt_match.scaling.calibration import calibrate as fit_curve
     from smelt_match.scaling.endpoints import WHOLE
     from smelt_match.scaling.groups import read_categories
-    from smelt_match.scaling.table import ANY, Faults
+    from smelt_match.scaling.table import SCORE, Faults
 
     if found.architectures == [WHOLE]:
         reference = WHOLE
@@ -87,7 +87,7 @@ def _calibrated(
     if not headers:
         raise BadInput(f"{found.table.where}: no column matches {pattern!r}", "name the metrics with --score")
     faults = Faults()
-    scores = {header: found.table.numbers(header, ANY, faults) for header in headers}
+    scores = {header: found.table.numbers(header, SCORE, faults) for header in headers}
     faults.tell()
     loss, mine = found.values["loss"], found.rows(reference)
     curves: dict[str, Sigmoid] = {}

@@ -131,9 +131,7 @@ def _both_there(known: list[str], target: str, reference: str, where: str) -> No
 def _of_surfaces(
     path: Path | None, target: str, reference: str, budgets: list[float], sparsities: list[float]
 ) -> Comparison:
-    from smelt_match.budget.surface import read_surfaces, shipped_surfaces
-
-    surfaces = shipped_surfaces() if path is None else read_surfaces(path)
+    surfaces = laws.surfaces_option(path)
     _both_there(list(surfaces), target, reference, "the paper's surfaces" if path is None else str(path))
     pair = (surfaces[target], surfaces[reference])
     return _compared(pair, {}, budgets, sparsities)

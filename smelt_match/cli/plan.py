@@ -51,7 +51,6 @@ def plan(
 
     A surface named baseline is asked about unlooped models, one named smelt about looped ones, any other about all.
     """
-    from smelt_match.budget.surface import read_surfaces, shipped_surfaces
     from smelt_match.export.document import to_json
     from smelt_match.export.table import render
     from smelt_match.report import plans as report
@@ -62,7 +61,7 @@ def plan(
     (C,) = laws.numbers_option("--budget", budget, 1e3, 1e40, limit=1)
     sparsities = laws.numbers_option("--sparsity", sparsity, 0, 1 - 1e-9)
     resolution = _resolution(resolve, seed_spread, power, level)
-    surfaces = shipped_surfaces() if surface is None else read_surfaces(surface)
+    surfaces = laws.surfaces_option(surface)
     if only is not None:
         if only not in surfaces:
             raise BadInput(f"--only {only[:60]!r}: no such surface", close_names(only[:60], surfaces))

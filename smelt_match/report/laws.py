@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,11 @@ SUBSET_NOTE = (
     "exponents from each architecture's fit to the loss itself; objective ratio: with those over with its own, flagged "
     f"above {FLAGGED_RATIO}"
 )
+
+
+def finite(value: Any) -> Any:
+    """A value as JSON carries it: infinite and unknown numbers become null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def signed(text: str) -> str:

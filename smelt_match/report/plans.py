@@ -9,7 +9,7 @@ from typing import Any
 from smelt_match.budget.surface import Surface
 from smelt_match.export.document import SCHEMA_VERSION
 from smelt_match.export.table import Column, Row
-from smelt_match.report.laws import fixed_point, scientific, share
+from smelt_match.report.laws import finite, fixed_point, scientific, share
 from smelt_match.scaling.frontier import Coefficients
 from smelt_match.scaling.planning import Choice
 
@@ -94,7 +94,8 @@ class Plan:
                 rows.append(
                     {
                         "surface": surface.name, "sparsity": S, "flops_per_token": F, "tokens": D,
-                        "tokens_per_parameter": 6 * D / F, "loss": float(k.frontier(self.C, S)),
+                        "tokens_per_parameter": float(k.tokens_per_parameter(self.C, S)),
+                        "loss": float(k.frontier(self.C, S)),
                         "outside_the_fit": ", ".join(outside),
                     }
                 )  # fmt: skip
@@ -106,7 +107,7 @@ class Plan:
             {
                 "surface": name, "model": one.candidate.name, "layout": one.candidate.layout,
                 "sparsity": one.candidate.S, "flops_per_token": one.candidate.F,
-                "ratio": one.candidate.F / one.optimal_flops, "tokens": one.tokens, "loss": one.loss,
+                "ratio": one.ratio, "tokens": one.tokens, "loss": one.loss,
                 "excess": one.excess, "outside_the_fit": ", ".join(one.outside),
             }
             for name, choices in self.choices.items()
@@ -127,7 +128,8 @@ class Plan:
         found = self.resolution
         return {
             "schema_version": SCHEMA_VERSION, "flops": self.C, "convention": "paper",
-            "allocations": self.allocation_rows(), "models": self.choice_rows(),
+            "allocations": [{key: finite(value) for key, value in row.items()} for row in self.allocation_rows()],
+            "models": [{key: finite(value) for key, value in row.items()} for row in self.choice_rows()],
             "resolution": None if found is None else {
                 "difference_nats": found.difference, "spread_nats": found.spread, "seeds_per_side": found.seeds,
                 "runs": 2 * found.seeds, "power": found.power, "level": found.level,

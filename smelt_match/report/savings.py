@@ -10,7 +10,7 @@ from typing import Any
 from smelt_match.budget.surface import Surface
 from smelt_match.export.document import SCHEMA_VERSION
 from smelt_match.export.table import Column, Row
-from smelt_match.report.laws import coefficients_json, fixed_point, share
+from smelt_match.report.laws import coefficients_json, finite, fixed_point, share
 from smelt_match.scaling.bootstrap import Draws
 from smelt_match.scaling.compare import Saving
 from smelt_match.scaling.fit import Fit
@@ -130,13 +130,13 @@ class Comparison:
                 }
                 for role, surface in pair.items()
             },
-            "crossover_tokens": _finite(self.crossover),
+            "crossover_tokens": finite(self.crossover),
             "bootstrap": None if self.draws is None else {
                 "draws": len(self.draws), "failed": self.draws.failed, "paired": self.draws.paired,
                 "cells": dict(self.draws.cells), "percentiles": [2.5, 97.5],
             },
             "shared_floor_E": self.floor,
-            "gains": [{key: _finite(value) for key, value in row.items()} for row in self.rows()],
+            "gains": [{key: finite(value) for key, value in row.items()} for row in self.rows()],
             "over_compute": [
                 {
                     "sparsity": S, "searched_flops": [turn.low, turn.high],
@@ -157,10 +157,6 @@ def turn_words(turn: Turns) -> str:
 
 def _power(C: float) -> str:
     return f"10^{math.log10(C):.1f}"
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _row(saving: Saving) -> Row:

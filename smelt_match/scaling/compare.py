@@ -66,12 +66,13 @@ def savings(
             loss = float(ours.frontier(C, S))
             needed = float(theirs.compute_for(loss, S))
             F = (float(ours.optimal_flops(C, S)), float(theirs.optimal_flops(C, S)))
-            D = (C / F[0], C / F[1])
+            D = (float(ours.optimal_tokens(C, S)), float(theirs.optimal_tokens(C, S)))
+            ratio = (float(ours.tokens_per_parameter(C, S)), float(theirs.tokens_per_parameter(C, S)))
             intervals = None if draws is None else _intervals(draws, target.name, reference.name, C, S)
             found.append(
                 Saving(
                     C, S, float(gain(ours, theirs, C, S)), loss, needed, F, D,
-                    (6 * D[0] / F[0], 6 * D[1] / F[1]), _outside(target, reference, C, S, needed, F, D),
+                    ratio, _outside(target, reference, C, S, needed, F, D),
                     intervals and intervals[0], intervals and intervals[1],
                     None if shared_floor is None else float(gain(*shared_floor, C, S)),
                 )

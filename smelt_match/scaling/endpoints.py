@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from smelt_match.errors import BadInput, close_names
 from smelt_match.scaling.design import Array, Points
-from smelt_match.scaling.table import ANY, NOT_NEGATIVE, POSITIVE, SHARE, Faults, Rule, Table, number
+from smelt_match.scaling.table import COUNT, LOSS, NOT_NEGATIVE, SCORE, SHARE, Faults, Rule, Table, number
 
 ROLES = ("run", "arch", "scale", "sparsity", "flops_per_token", "params", "params_once", "params_recurrent",
          "recurrences", "tokens", "loss", "weight", "length", "shots", "task", "score")  # fmt: skip
 RULES: dict[str, Rule] = {
-    "sparsity": SHARE, "flops_per_token": POSITIVE, "params": POSITIVE, "params_once": NOT_NEGATIVE,
-    "params_recurrent": NOT_NEGATIVE, "recurrences": POSITIVE, "tokens": POSITIVE, "loss": POSITIVE,
-    "weight": NOT_NEGATIVE, "length": POSITIVE, "shots": NOT_NEGATIVE, "score": ANY,
+    "sparsity": SHARE, "flops_per_token": COUNT, "params": COUNT, "params_once": NOT_NEGATIVE,
+    "params_recurrent": NOT_NEGATIVE, "recurrences": COUNT, "tokens": COUNT, "loss": LOSS, "weight": NOT_NEGATIVE,
+    "length": COUNT, "shots": NOT_NEGATIVE, "score": SCORE,
 }  # fmt: skip
 NEEDED = {
     "surface": ("flops_per_token", "sparsity", "tokens", "loss"),
@@ -127,7 +127,7 @@ class EndPoints:
         if not headers:
             raise BadInput(f"{self.table.where}: no column matches {pattern!r}", "name them with --sources 'loss_*'")
         faults = Faults()
-        found = {header: self.table.numbers(header, POSITIVE, faults) for header in headers}
+        found = {header: self.table.numbers(header, LOSS, faults) for header in headers}
         faults.tell()
         return found
 

@@ -132,6 +132,10 @@ def fit(
     design = surface_design(parts, shared)
     fixed = dict(fixed or {})
     frozen = np.array([name[0] in fixed for name in design.names])
+    free, used = int(np.sum(~frozen)), int(np.sum(design.weight > 0))
+    if used < free:
+        raise AnswerIsNo(f"{' and '.join(parts)}: {used} end points do not tell {free} coefficients",
+                         "more end points, or given exponents (--fix)")  # fmt: skip
     start = starts(design, fixed)[::every]
     if optimizer == "newton":
         solved = solve(design, start, frozen=frozen)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from smelt_match.budget.surface import Surface
 
 LEAST_GAIN = 1e-7  # below, rounding decides the sign
+WORST_GAIN = -1e6  # what matters below is the sign
 Number = Any  # a float or an array of them
 
 
@@ -51,33 +52,39 @@ class Coefficients:
         """Exponent of the frontier, a·c / (a + c) (Eq. 4)."""
         return self.a * self.c / (self.a + self.c)
 
+    def _log_flops(self, log_C: Number, S: Number) -> Number:
+        ratio = np.log(self.a / self.c) + self.capacity(S) - np.log(self.K)
+        return (ratio + self.c * log_C) / (self.a + self.c)
+
     def optimal_flops(self, C: Number, S: Number) -> Number:
         """F*, the compute-optimal training FLOPs per token (Eq. 3)."""
-        ratio = np.log(self.a / self.c) + self.capacity(S) - np.log(self.K)
-        return np.exp((ratio + self.c * np.log(C)) / (self.a + self.c))
+        with np.errstate(over="ignore"):  # exponents near 0 send F* out of the numbers
+            return np.exp(self._log_flops(np.log(C), S))
 
     def optimal_tokens(self, C: Number, S: Number) -> Number:
         """D* = C / F*."""
-        return C / self.optimal_flops(C, S)
+        with np.errstate(over="ignore"):
+            return np.exp(np.log(C) - self._log_flops(np.log(C), S))
 
     def tokens_per_parameter(self, C: Number, S: Number) -> Number:
         """D* per dense-equivalent parameter, F*/6."""
-        F = self.optimal_flops(C, S)
-        return C / F / (F / 6)
+        with np.errstate(over="ignore"):
+            return 6 * np.exp(np.log(C) - 2 * self._log_flops(np.log(C), S))
 
     def prefactor(self, S: Number) -> Number:
         """ln of the frontier's prefactor: the reducible loss at C = 1 (Eq. 4)."""
-        F = np.log(self.optimal_flops(1.0, S))
-        return np.logaddexp(self.capacity(S) - self.a * F, np.log(self.K) + self.c * F)
+        log_F = self._log_flops(0.0, S)
+        return np.logaddexp(self.capacity(S) - self.a * log_F, np.log(self.K) + self.c * log_F)
 
     def frontier(self, C: Number, S: Number) -> Number:
         """L*, the lowest loss at a budget (Eq. 4), in nats."""
-        return self.E + np.exp(self.prefactor(S) - self.gamma * np.log(C))
+        with np.errstate(over="ignore"):
+            return self.E + np.exp(self.prefactor(S) - self.gamma * np.log(C))
 
     def compute_for(self, loss: Number, S: Number) -> Number:
         """The budget at which the frontier reaches a loss; infinite where it never does."""
         reducible = np.asarray(loss - self.E, dtype=np.float64)
-        with np.errstate(divide="ignore", over="ignore"):
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             need = (self.prefactor(S) - np.log(np.maximum(reducible, 0))) / self.gamma
             return np.where(reducible > 0, np.exp(need), np.inf)
 
@@ -87,7 +94,7 @@ def gain(target: Coefficients, reference: Coefficients, C: Number, S: Number) ->
 
     1 where the reference never reaches the target's loss; negative where the target needs more compute.
     """
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         return 1 - C / reference.compute_for(target.frontier(C, S), S)
 
 
@@ -118,10 +125,10 @@ def turns(target: Coefficients, reference: Coefficients, S: float, low: float = 
     from scipy.optimize import brentq, minimize_scalar
 
     def at(x: float) -> float:
-        return float(gain(target, reference, np.exp(x), S))
+        return max(float(gain(target, reference, np.exp(x), S)), WORST_GAIN)
 
     grid: NDArray[np.float64] = np.linspace(np.log(low), np.log(high), 801)
-    values = np.asarray(gain(target, reference, np.exp(grid), S), dtype=np.float64)
+    values = np.maximum(np.asarray(gain(target, reference, np.exp(grid), S), dtype=np.float64), WORST_GAIN)
     values[np.abs(values) < LEAST_GAIN] = 0
     signs = [
         float(np.exp(brentq(at, grid[i], grid[i + 1], xtol=1e-10)))

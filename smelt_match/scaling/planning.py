@@ -49,9 +49,14 @@ class Choice:
     outside: tuple[str, ...]
 
     @property
+    def ratio(self) -> float:
+        """F / F*."""
+        return self.candidate.F / self.optimal_flops if self.optimal_flops else math.inf
+
+    @property
     def distance(self) -> float:
         """|ln F / F*|."""
-        return abs(math.log(self.candidate.F / self.optimal_flops))
+        return abs(math.log(self.ratio)) if 0 < self.ratio < math.inf else math.inf
 
 
 def choices(surface: Surface, C: float, candidates: Iterable[Candidate]) -> list[Choice]:

@@ -33,10 +33,11 @@ class Rule:
     hint: str = ""
 
 
-ANY = Rule(math.isfinite, "a number")
-POSITIVE = Rule(lambda value: value > 0, "more than 0")
-NOT_NEGATIVE = Rule(lambda value: value >= 0, "0 or more")
-SHARE = Rule(lambda value: 0 <= value < 1, "0 or more and less than 1", "sparsity is a share: write 0.85, not 85")
+COUNT = Rule(lambda value: 1 <= value <= 1e30, "a number from 1 to 1e30")
+NOT_NEGATIVE = Rule(lambda value: 0 <= value <= 1e30, "a number from 0 to 1e30")
+LOSS = Rule(lambda value: 1e-6 <= value <= 1e3, "a loss from 1e-6 to 1000 nats")
+SHARE = Rule(lambda value: 0 <= value <= 0.999999, "a share from 0 to 0.999999", "sparsity is a share: 0.85, not 85")
+SCORE = Rule(lambda value: abs(value) <= 1e12, "a number up to 1e12")
 
 
 @dataclass

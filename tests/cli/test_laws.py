@@ -266,3 +266,49 @@ def test_any_value_of_an_option(command: list[str], option: str, value: str) -> 
 def test_any_bytes_as_categories(data: bytes) -> None:
     Path("any.yaml").write_bytes(data)
     ends_well("gain", "endpoints.csv", "--by", "category", "--categories", "any.yaml", "--draws", "0", "-f", "csv")
+
+
+counts = st.one_of(st.floats(1, 1e3), st.sampled_from([1.0, 6e8, 1e12, 1e30]))
+losses = st.one_of(st.floats(0.5, 4), st.sampled_from([1e-6, 1.0, 1e3]))
+shares = st.one_of(st.floats(0, 0.99), st.sampled_from([0.0, 0.85, 0.999999]))
+end_point = st.tuples(st.sampled_from(["a", "b"]), st.sampled_from(["1", "2"]), shares, counts, counts, losses)
+
+
+@fewer
+@given(
+    table=st.lists(end_point, min_size=1, max_size=24),
+    command=st.sampled_from(
+        [["fit"], ["fit", "--shared", "a,b,c"], ["fit", "--by", "source", "--sources", "tokens"],
+         ["gain", "--target", "a", "--reference", "b", "--draws", "5", "--unpaired"],
+         ["calibrate", "--score", "tokens", "--reference", "a"]]
+    ),
+)  # fmt: skip
+def test_any_numbers_as_end_points(table: list[tuple[Any, ...]], command: list[str]) -> None:
+    lines = [",".join(map(str, row)) for row in table]
+    Path("any.csv").write_text("arch,scale,sparsity,flops_per_token,tokens,loss\n" + "\n".join(lines) + "\n")
+    ends_well(command[0], "any.csv", *command[1:], "-f", "json")
+
+
+coefficients = st.fixed_dictionaries(
+    {
+        "E": st.sampled_from([0.0, 1.4, 1e3]),
+        **{name: st.sampled_from([1e-100, 1e-3, 1e3, 1e6, 1e100]) for name in "AK"},
+        **{name: st.sampled_from([0.001, 0.3, 0.7, 10.0]) for name in "ac"},
+        "b": st.sampled_from([-10.0, 0.0, 0.15, 10.0]),
+    }
+)
+
+
+@fewer
+@given(one=coefficients, two=coefficients, form=st.sampled_from(["json", "table", "csv"]))
+def test_any_coefficients_as_surfaces(one: dict[str, float], two: dict[str, float], form: str) -> None:
+    pair = [{"name": "smelt", **one}, {"name": "baseline", **two}]
+    Path("any.yaml").write_text(json.dumps({"surfaces": pair}))
+    assert ends_well("gain", "--surface", "any.yaml", "-f", form) == 0
+    assert ends_well("plan", "--budget", "1e21", "--surface", "any.yaml", "--models", "200m_s95", "-f", form) == 0
+
+
+def test_surfaces_beyond_numbers_are_refused(cli: Cli) -> None:
+    surface = {"name": "smelt", "E": 1e9, "A": 1e200, "K": 1e3, "a": 1e-9, "b": 0.1, "c": 0.3}
+    Path("any.yaml").write_text(json.dumps({"surfaces": [surface]}))
+    refused(cli("plan", "--budget", "1e21", "--surface", "any.yaml"), "smelt: E is 1e+09", "A is 1e+200", "a is 1e-09")

@@ -13,7 +13,7 @@ from smelt_match.scaling.endpoints import EndPoints, end_points, excluded
 from smelt_match.scaling.fit import certified, fit
 from smelt_match.scaling.isoflop import isoflop
 from smelt_match.scaling.subsets import subset_fit
-from smelt_match.scaling.table import ANY, Faults, read_table
+from smelt_match.scaling.table import SCORE, Faults, read_table
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -64,7 +64,7 @@ def test_calibration_of_gadre_et_al() -> None:
              "acc_piqa": 0.95, "acc_winograd": 0.93, "acc_bigbench_qa_wikidata": 0.97}  # fmt: skip
     curves = {}
     for name, bound in least.items():
-        curves[name] = calibrate(found.values["loss"], found.table.numbers(name, ANY, Faults()), -1, name)
+        curves[name] = calibrate(found.values["loss"], found.table.numbers(name, SCORE, Faults()), -1, name)
         assert curves[name].r2 > bound, name
     assert curves["acc_hellaswag"].unidentified == []
     assert curves["acc_hellaswag"].b == pytest.approx(0.25, abs=0.005)  # chance of four choices, which nobody told it
@@ -74,7 +74,7 @@ def test_calibration_of_gadre_et_al() -> None:
 def test_routed_language_models_of_clark_et_al_converge() -> None:
     """Another law fits these, and the tokens hardly vary: our forms still converge, with plausible residuals."""
     found = load("clark_routed_endpoints.csv", "calibration", loss="loss_validation")
-    numbers = {name: found.table.numbers(name, ANY, Faults())
+    numbers = {name: found.table.numbers(name, SCORE, Faults())
                for name in ("dense_parameter_count", "total_parameter_count", "tokens")}  # fmt: skip
     from smelt_match.scaling.design import Points
 

@@ -80,8 +80,9 @@ def test_cells_pair_by_rank_within_a_scale() -> None:
         ("1_0", "expected a finite number, found '1_0'"),
         ("1,5", "expected a finite number, found '1,5'"),
         ("two", "expected a finite number, found 'two'"),
-        ("-1.5", "expected more than 0, found '-1.5'"),
-        ("0", "expected more than 0, found '0'"),
+        ("-1.5", "expected a loss from 1e-6 to 1000 nats, found '-1.5'"),
+        ("0", "expected a loss from 1e-6 to 1000 nats, found '0'"),
+        ("1e300", "expected a loss from 1e-6 to 1000 nats, found '1e300'"),
     ],
 )
 def test_a_loss_that_is_none_is_told_with_its_line(cell: str, told: str) -> None:
@@ -91,7 +92,7 @@ def test_a_loss_that_is_none_is_told_with_its_line(cell: str, told: str) -> None
 
 def test_sparsity_in_per_cent_is_refused_with_a_hint() -> None:
     changed(0, sparsity=85)
-    refused("endpoints.csv:2: sparsity: expected 0 or more and less than 1, found '85'", "write 0.85, not 85")
+    refused("endpoints.csv:2: sparsity: expected a share from 0 to 0.999999, found '85'", "0.85, not 85")
 
 
 def test_every_fault_is_told_at_once_and_many_are_counted() -> None:
