@@ -70,7 +70,7 @@ def test_literal_recipe_at_default_tolerances_does_not_pass(arch: str, jac: bool
     mine = points(arch, seed=11)
     sound = fit({arch: mine})
     design = sound.design
-    begin = starts(design, {})[::36]
+    begin = starts(design, {})[::54]
     ends = np.array([design.theta({arch: literal(mine, design.coefficients(theta, arch), jac)}) for theta in begin])
     frozen = np.zeros(6, dtype=bool)
     value, gradient = Batch(design).judge(ends, np.ones((len(ends), len(mine))), frozen)
