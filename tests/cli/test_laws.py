@@ -313,3 +313,27 @@ def test_surfaces_beyond_numbers_are_refused(cli: Cli) -> None:
     surface = {"name": "smelt", "E": 1e9, "A": 1e200, "K": 1e3, "a": 1e-9, "b": 0.1, "c": 0.3}
     Path("any.yaml").write_text(json.dumps({"surfaces": [surface]}))
     refused(cli("plan", "--budget", "1e21", "--surface", "any.yaml"), "smelt: E is 1e+09", "A is 1e+200", "a is 1e-09")
+
+
+def test_both_optimisers_find_the_same_surface(cli: Cli) -> None:
+    given = ("--fix", "a=0.38", "--fix", "b=0.15", "--fix", "c=0.68", "--format", "json")
+    ours, theirs = (
+        json.loads(cli("fit", "endpoints.csv", "--optimizer", name, *given).out)["fits"]
+        for name in ("newton", "lbfgsb")
+    )
+    for one, two in zip(ours, theirs, strict=True):
+        assert one["coefficients"] == pytest.approx(two["coefficients"], rel=1e-5)
+        assert one["certificate"]["objective"] == pytest.approx(two["certificate"]["objective"], rel=1e-8)
+
+
+def test_weights_are_taken_from_the_table(cli: Cli) -> None:
+    table = synthetic.rows(0)
+    doubled = [row | {"weight": 2 if row["scale"] == "100m" else 1} for row in table]
+    synthetic.write(Path("weighted.csv"), doubled)
+    again = [row | {"run": row["run"] + "-again"} for row in table if row["scale"] == "100m"]
+    synthetic.write(Path("repeated.csv"), table + again)
+    one, two = (
+        json.loads(cli("fit", name, "--format", "json").out)["fits"] for name in ("weighted.csv", "repeated.csv")
+    )
+    for weighted, repeated in zip(one, two, strict=True):
+        assert weighted["coefficients"] == pytest.approx(repeated["coefficients"], rel=1e-6)
