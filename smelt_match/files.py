@@ -62,14 +62,14 @@ def check_writable(path: Path, force: bool) -> None:
             pass
 
 
-def write_atomic(path: Path, text: str, force: bool = False) -> None:
-    """Write ``text`` so that ``path`` holds either what it held or all of ``text``, whenever the run is killed."""
+def write_atomic(path: Path, text: str | bytes, force: bool = False) -> None:
+    """Write text or bytes so that ``path`` holds either what it held or all of them, whenever the run is killed."""
     check_writable(path, force)
     with explained(path, "write there"):
         handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
-                stream.write(text)
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(text.encode() if isinstance(text, str) else text)
                 stream.flush()
                 os.fsync(stream.fileno())
             umask = os.umask(0)

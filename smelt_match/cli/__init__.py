@@ -12,7 +12,23 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from smelt_match import __version__
-from smelt_match.cli import audit, card, corpus, count, export, grids, layouts, solve, specs, verify
+from smelt_match.cli import (
+    audit,
+    calibrate,
+    card,
+    contrast,
+    corpus,
+    count,
+    export,
+    fit,
+    gain,
+    grids,
+    layouts,
+    plan,
+    solve,
+    specs,
+    verify,
+)
 from smelt_match.errors import SmeltMatchError
 
 app = typer.Typer(
@@ -34,6 +50,11 @@ app.command("card", epilog=card.EXAMPLES)(card.card)
 app.command("layouts", epilog=layouts.EXAMPLES)(layouts.layouts)
 app.command("grids", epilog=grids.EXAMPLES)(grids.grids)
 app.command("export", epilog=export.EXAMPLES)(export.export)
+app.command("fit", epilog=fit.EXAMPLES)(fit.fit)
+app.command("gain", epilog=gain.EXAMPLES)(gain.gain)
+app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
+app.command("calibrate", epilog=calibrate.EXAMPLES)(calibrate.calibrate)
+app.add_typer(contrast.app, name="contrast")
 app.add_typer(specs.app, name="specs")
 app.add_typer(corpus.app, name="corpus")
 

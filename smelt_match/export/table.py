@@ -57,12 +57,14 @@ def render(columns: Sequence[Column], rows: Sequence[Row], form: Format, note: s
     kind = "pipe" if form == "md" else "latex_booktabs"
     text = tabulate(cells, headers, tablefmt=kind, colalign=align, disable_numparse=True)
     if form == "tex":
-        return (f"% {note}\n" if note else "") + _plain_tex(text) + "\n"
+        comment = "".join(f"% {line}\n" for line in note.splitlines())
+        return comment + _plain_tex(text) + "\n"
     return text + "\n" + (f"\n{note}\n" if note else "")
 
 
 # pdfLaTeX knows these signs only as commands.
-_TEX = {MINUS: "$-$", "–": "--", "×": r"$\times$", "·": r"$\cdot$", "Σ": r"$\Sigma$", "≤": r"$\leq$"}
+_TEX = {MINUS: "$-$", "–": "--", "×": r"$\times$", "·": r"$\cdot$", "Σ": r"$\Sigma$", "≤": r"$\leq$",
+        "α": r"$\alpha$", "γ": r"$\gamma$", "τ": r"$\tau$", "φ": r"$\varphi$", "²": "$^2$"}  # fmt: skip
 
 
 def _plain_tex(text: str) -> str:

@@ -14,6 +14,7 @@ import typer
 
 from smelt_match.cli import app
 from tests.cli.conftest import Cli
+from tests.scaling import synthetic
 
 CONFIGS = Path(__file__).parent.parent / "spec" / "configs"
 HEAVY = ("torch", "optuna", "scipy", "numpy", "rich", "pandas")
@@ -51,6 +52,7 @@ def test_every_example_runs(cli: Cli) -> None:
     Path("pages").mkdir()
     for number in range(40):
         (Path("pages") / f"{number}.txt").write_text(f"This is page {number} of forty.")
+    synthetic.write_all(Path())
     for example in EXAMPLES:
         ran = cli(*shlex.split(example)[1:])
         assert ran.code == 0, (example, ran.err)
@@ -95,6 +97,9 @@ def test_the_version_is_told(cli: Cli) -> None:
         (["count", "200m_s95", "--format", "json"], set()),
         (["grids"], {"numpy", "rich"}),
         (["corpus", "build", "--help"], set()),
+        (["fit", "--help"], set()),
+        (["gain"], {"numpy", "rich", "scipy"}),
+        (["plan", "--budget", "1e20"], {"numpy", "rich"}),
         (["export", "nano_s85", "--to", "megatron", "--vocab-size", "64"], set()),
         (["solve", "-b", "nano_s85", "-l", "mid50x2", "--no-study", "--no-measure"], {"numpy", "rich"}),
     ],

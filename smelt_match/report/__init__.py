@@ -1,0 +1,1 @@
+"""What several results say together: tables and pictures of scaling laws."""
