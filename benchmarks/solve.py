@@ -30,10 +30,11 @@ from tabulate import tabulate
 
 from smelt_match.budget.conventions import convention
 from smelt_match.budget.count import context_of
+from smelt_match.budget.tolerance import BUDGETS
 from smelt_match.match.answer import Answer, PolicyAnswer, answer
 from smelt_match.match.certificate import certificate
 from smelt_match.match.grid import find_grid
-from smelt_match.match.problem import BUDGETS, POINT_AXES, Heads, Points, Problem, Question
+from smelt_match.match.problem import POINT_AXES, Heads, Points, Problem, Question
 from smelt_match.match.solver import pure_minimax, solve
 from smelt_match.spec.family import Entry, countable, expand
 from smelt_match.spec.grammar import parse_layout

@@ -8,12 +8,11 @@ import typer
 
 from smelt_match.cli import options
 from smelt_match.errors import AnswerIsNo, BadInput, close_names
-from smelt_match.units import parse_fraction
 
 if TYPE_CHECKING:
     from smelt_match.export.document import Matched
     from smelt_match.match.answer import Answer
-    from smelt_match.match.problem import Heads, Question, Tolerance
+    from smelt_match.match.problem import Heads, Question
     from smelt_match.match.study import StudyResult
     from smelt_match.spec.family import Entry
 
@@ -126,6 +125,7 @@ def solve(
     force: options.Force = False,
 ) -> int:
     """Solve for the looped model that matches a baseline in FLOPs, parameters and KV cache."""
+    from smelt_match.budget.tolerance import parse_tolerance
     from smelt_match.match.answer import answer
     from smelt_match.spec.family import expand
 
@@ -137,7 +137,7 @@ def solve(
     heads = _heads(keep, free_heads, free_kv_heads)
     budgets = tuple(part.strip() for part in match.split(","))
     pinned = _all_pinned(fix or [])
-    limits = _tolerance(tolerance) if tolerance is not None else None
+    limits = parse_tolerance(tolerance) if tolerance is not None else None
     override = options.context_option(mean_context, context, lengths, window)
     questions = []
     for entry in entries:
@@ -211,23 +211,6 @@ def _pinned(text: str) -> tuple[str, int]:
     if name == "head_dim" and int(value) % 2:
         raise BadInput(f"--fix {text}: head_dim must be even; rotary embeddings turn pairs")
     return name, int(value)
-
-
-def _tolerance(text: str) -> Tolerance:
-    from smelt_match.match.problem import Tolerance
-
-    parts = text.split(",")
-    if len(parts) not in (1, 3):
-        raise BadInput(f"--tolerance {text[:60]!r}: one number, or three for flops,params,kv")
-    values = [parse_fraction(part, "--tolerance") for part in parts]
-    for value, part in zip(values, parts, strict=True):
-        if not 0 <= value < 1:
-            bare = part.strip()
-            raise BadInput(
-                f"--tolerance {bare!r}: at least 0 and less than 100% of the baseline",
-                f"write {bare}% for per cent" if value >= 1 and not bare.endswith("%") else "",
-            )
-    return Tolerance(*(values * 3 if len(values) == 1 else values))
 
 
 def _question(

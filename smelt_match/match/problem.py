@@ -15,6 +15,7 @@ from smelt_match.budget.components import Dims, Form, form_of
 from smelt_match.budget.context import Context
 from smelt_match.budget.conventions import Convention
 from smelt_match.budget.ledger import Budget, Totals, groups_of, ledger, model_rows, spec_ends, totals
+from smelt_match.budget.tolerance import BUDGETS, Tolerance
 from smelt_match.errors import BadInput
 from smelt_match.match.grid import AXES, Grid
 from smelt_match.match.rules import Rule, rules_for
@@ -23,7 +24,6 @@ from smelt_match.spec.model import ModelSpec
 
 Policy = Literal["uniform", "split"]
 Heads = Literal["kept", "q-width", "free", "free-kv"]
-BUDGETS = ("flops", "params", "kv")
 POINT_AXES = AXES  # a point lists its sizes in this order
 MAX_GEOMETRIES = 2_000_000
 HEADS_IN_WORDS = {
@@ -32,15 +32,6 @@ HEADS_IN_WORDS = {
     "free": "KV heads kept, query heads free",
     "free-kv": "query and KV heads free",
 }
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """Largest allowed |deviation| of each budget, inclusive."""
-
-    flops: Fraction
-    params: Fraction
-    kv: Fraction
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from smelt_match.budget.tolerance import Tolerance
 from smelt_match.errors import BadInput
 from smelt_match.export.document import Matched
 from smelt_match.match.answer import answer
 from smelt_match.match.certificate import certificate
-from smelt_match.match.problem import Question, Tolerance
+from smelt_match.match.problem import Question
 from smelt_match.match.verify import verify
 
 Ask = Callable[..., Question]

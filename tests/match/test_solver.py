@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from smelt_match.budget.context import Context
 from smelt_match.budget.conventions import convention
+from smelt_match.budget.tolerance import Tolerance
 from smelt_match.errors import BadInput
 from smelt_match.match.answer import answer
 from smelt_match.match.certificate import certificate
 from smelt_match.match.grid import Grid, find_grid
 from smelt_match.match.order import order_key
-from smelt_match.match.problem import Points, Problem, Question, Tolerance
+from smelt_match.match.problem import Points, Problem, Question
 from smelt_match.match.solver import kv_floor, pure_minimax, solve
 from smelt_match.match.verify import verify
 from smelt_match.spec.grammar import parse_layout
