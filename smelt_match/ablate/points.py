@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 from smelt_match.ablate.variants import Kind, Variant, variants
 from smelt_match.budget.conventions import Convention
 from smelt_match.budget.count import Counted, context_of, control_of, count
 from smelt_match.budget.deviation import Deviation, deviation
+from smelt_match.budget.tolerance import BUDGETS, PAPERS, Tolerance
 from smelt_match.errors import BadInput
 from smelt_match.match.answer import PolicyAnswer, answer, ways_out
 from smelt_match.match.grid import Grid, shipped_grids
-from smelt_match.match.problem import Policy, Question, Tolerance
+from smelt_match.match.problem import Policy, Question
 from smelt_match.spec.model import ModelSpec
 
-# Typical residual mismatch of the paper's own pairs (arXiv 2609.01343v3, Sec. 3.2, the table of adjustments).
-PAPER_TOLERANCE = Tolerance(Fraction(4, 100), Fraction(1, 100), Fraction(4, 100))
 FINER_GRIDS = ("head4", "head2")
 
 
@@ -130,7 +128,7 @@ def _point(
         spec = problem.spec_at(place, f"{question.baseline.name}-{variant.name}"[:100])
         counted = count(spec, question.convention, question.context, control)
         candidates.append(Candidate(rank, counted, deviation(counted.budget, baseline.budget)))
-    beyond = outside(candidates[0].off, PAPER_TOLERANCE)
+    beyond = outside(candidates[0].off, PAPERS)
     mend = _mend(question, solved.policy) if beyond else ""
     return Point(baseline, variant, solved.policy, tuple(candidates), solved.reason, beyond, mend)
 
@@ -138,7 +136,7 @@ def _point(
 def outside(off: Deviation, tolerance: Tolerance) -> tuple[str, ...]:
     """The budgets in which a deviation is beyond a tolerance."""
     return tuple(
-        name for name in ("flops", "params", "kv") if abs(getattr(off, name)) > getattr(tolerance, name)
+        name for name in BUDGETS if abs(getattr(off, name)) > getattr(tolerance, name)
     )
 
 
@@ -147,7 +145,7 @@ def _mend(question: Question, heads: Policy) -> str:
     grids = shipped_grids()
     finer = [name for name in FINER_GRIDS if _finer(grids[name], question.grid)]
     changes = [(name, replace(question, grid=grids[name])) for name in finer]
-    asked = replace(question, tolerance=PAPER_TOLERANCE)
+    asked = replace(question, tolerance=PAPERS)
     for way in ways_out(asked, changes):
         if way.within and any(policy.policy == heads for policy in way.answer.solved):
             return f"--grid {way.change} mends it"
