@@ -47,6 +47,10 @@ class Convention:
         """The same convention with the output head counted."""
         return self if self.head else replace(self, name=f"{self.name}+head", head=True)
 
+    def without_head(self) -> Convention:
+        """The same convention with the output head left out."""
+        return replace(self, name=f"{self.name}-head", head=False) if self.head else self
+
 
 CONVENTIONS = {
     row.name: row

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from smelt_match.errors import BadInput
+from smelt_match.errors import BadInput, close_names
 from smelt_match.files import read_text
 from smelt_match.resources import data_files
 from smelt_match.spec.parts import Record
@@ -34,6 +34,9 @@ class Surface(Record):
     b: Annotated[float, Field(allow_inf_nan=False, description="exponent of 1 − S")]
     c: Annotated[Positive, Field(description="exponent of D")]
     rmse: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(None, description="of the fit, nats")
+    half_units: dict[Literal["E", "A", "K", "a", "b", "c"], Positive] = Field(
+        default_factory=dict, description="half a unit of the last printed digit of a coefficient, where it is rounded"
+    )
     flops_per_token: Range | None = Field(None, description="least and greatest F of the fit")
     sparsity: Range | None = Field(None, description="least and greatest S of the fit")
     tokens: Range | None = Field(None, description="least and greatest D of the fit")
@@ -81,3 +84,23 @@ def shipped_surfaces() -> dict[str, Surface]:
     """The paper's two surfaces, ``baseline`` and ``smelt``."""
     (path,) = (path for path in data_files("specs/surfaces") if path.name == "smelt.yaml")
     return read_surfaces(path)
+
+
+def choose_surface(text: str) -> tuple[Surface, list[Surface]]:
+    """The surface that ``NAME``, ``FILE`` or ``FILE:NAME`` stands for, and the others of its file.
+
+    Raises:
+        BadInput: No such surface, or a file of several without the name of one.
+    """
+    surfaces, name = shipped_surfaces(), text
+    if text not in surfaces:
+        place, _, name = (text, "", "") if Path(text[:255]).is_file() else text.rpartition(":")
+        if not place and not Path(text[:255]).suffix:
+            raise BadInput(f"--surface: unknown surface {text[:80]!r}", close_names(text[:80], surfaces))
+        surfaces = read_surfaces(Path(place or text))
+        if not name and len(surfaces) == 1:
+            (name,) = surfaces
+    if name not in surfaces:
+        what = f"{name[:80]!r} is not a surface of it" if name else f"holds {len(surfaces)} surfaces"
+        raise BadInput(f"--surface {text[:80]}: {what}", f"write FILE:NAME; {close_names(name[:80], surfaces)}")
+    return surfaces[name], [other for key, other in surfaces.items() if key != name]

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from smelt_match import __version__
-from smelt_match.cli import count, export, grids, layouts, solve, specs, verify
+from smelt_match.cli import audit, count, export, grids, layouts, solve, specs, verify
 from smelt_match.errors import SmeltMatchError
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ app = typer.Typer(
 app.command("solve", epilog=solve.EXAMPLES)(solve.solve)
 app.command("count", epilog=count.EXAMPLES)(count.count)
 app.command("verify", epilog=verify.EXAMPLES)(verify.verify)
+app.command("audit", epilog=audit.EXAMPLES)(audit.audit)
 app.command("layouts", epilog=layouts.EXAMPLES)(layouts.layouts)
 app.command("grids", epilog=grids.EXAMPLES)(grids.grids)
 app.command("export", epilog=export.EXAMPLES)(export.export)
