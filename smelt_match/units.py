@@ -26,6 +26,21 @@ def parse_fraction(text: str, what: str) -> Fraction:
     return value / 100 if percent else value
 
 
+_SCALES = {"": 1, "k": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
+
+
+def parse_count(text: str, what: str, most: int = 10**15) -> int:
+    """Read ``200000``, ``200k``, ``1.5M`` or ``205B`` as a whole number from 1; `BadInput` names ``what`` otherwise."""
+    body = text.strip()
+    scale = body[-1:] if body[-1:] in _SCALES else ""
+    scale = scale or {"K": "k", "m": "M", "b": "B"}.get(body[-1:], "")
+    digits = body[:-1] if scale else body
+    value = parse_fraction(digits, what) * _SCALES[scale] if digits.strip() else Fraction(0)
+    if value.denominator != 1 or not 1 <= value <= most:
+        raise BadInput(f"{what}: {text[:60]!r} is not a whole number from 1 to {most:.0e}", "write 200k, 2M or 205B")
+    return int(value)
+
+
 def fraction_text(value: Fraction) -> str:
     """``"num/den"``, as JSON carries an exact rational."""
     return f"{value.numerator}/{value.denominator}"

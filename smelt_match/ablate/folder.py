@@ -11,16 +11,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from smelt_match.ablate.arm import ARM
 from smelt_match.ablate.result import RESULT
 from smelt_match.errors import BadInput
 from smelt_match.files import check_writable, read_text, write_atomic
 from smelt_match.spec.parts import Record
 from smelt_match.spec.yaml import describe
+from smelt_match.train.config import RUN_FILE, TrainConfig, check_same, read_config
 
 SWEEP = "sweep.json"
 FAILURE = "failure.json"
 LOCK = ".lock"
+LOG = "log.txt"
 State = Literal["done", "running", "failed", "stopped", "missing"]
 MAX_SHOWN = 12
 
@@ -87,6 +88,15 @@ def arm_folder(folder: Path, name: str) -> Path:
     return folder / "arms" / name
 
 
+def write_run(folder: Path, config: TrainConfig) -> None:
+    """Put an arm's run into its folder; `BadInput` if another run is there."""
+    if (folder / RUN_FILE).exists():
+        check_same(read_config(folder), config, folder)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / RUN_FILE, config.to_json())
+
+
 def _differences(ours: Any, theirs: Any, key: str = "") -> Iterator[str]:
     """``key is A, this sweep has B`` for every leaf that differs."""
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
@@ -121,7 +131,7 @@ def is_held(folder: Path) -> bool:
     path = folder / LOCK
     if not path.exists():
         return False
-    with path.open("a") as stream:
+    with path.open("rb") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -137,7 +147,7 @@ def state(folder: Path) -> State:
         return "running"
     if (folder / FAILURE).exists():
         return "failed"
-    begun = folder.is_dir() and any(path.name not in (ARM, LOCK, FAILURE) for path in folder.iterdir())
+    begun = folder.is_dir() and any(path.name not in (RUN_FILE, LOCK, FAILURE, LOG) for path in folder.iterdir())
     return "stopped" if begun else "missing"
 
 

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from smelt_match.ablate.folder import failure, record_failure, state
+from smelt_match.ablate.folder import LOG, failure, record_failure, state
 from smelt_match.ablate.work import command
 
-LOG = "log.txt"
 Told = Callable[[str], None]
 
 

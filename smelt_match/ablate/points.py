@@ -42,8 +42,8 @@ class Point:
         heads: The head policy; the reference itself has the baseline's heads under either.
         candidates: The first matches; the reference has itself alone.
         note: What was relaxed to find them; empty otherwise.
-        beyond: Budgets in which the first match is beyond the paper's own tolerances.
-        mend: The grid that would bring it within them, or the words that none does; empty where none is needed.
+        mend: Where the first match is beyond the paper's own tolerances, the grid that would bring it
+            within them, or the words that none does; empty where none is needed.
     """
 
     baseline: Counted
@@ -51,7 +51,6 @@ class Point:
     heads: Policy
     candidates: tuple[Candidate, ...]
     note: str = ""
-    beyond: tuple[str, ...] = ()
     mend: str = ""
 
     @property
@@ -68,6 +67,11 @@ class Point:
     def best(self) -> Candidate:
         """The first match."""
         return self.candidates[0]
+
+    @property
+    def beyond(self) -> tuple[str, ...]:
+        """Budgets in which the first match is beyond the paper's own tolerances (Sec. 3.2)."""
+        return outside(self.best.off, PAPERS)
 
 
 def points(
@@ -128,16 +132,13 @@ def _point(
         spec = problem.spec_at(place, f"{question.baseline.name}-{variant.name}"[:100])
         counted = count(spec, question.convention, question.context, control)
         candidates.append(Candidate(rank, counted, deviation(counted.budget, baseline.budget)))
-    beyond = outside(candidates[0].off, PAPERS)
-    mend = _mend(question, solved.policy) if beyond else ""
-    return Point(baseline, variant, solved.policy, tuple(candidates), solved.reason, beyond, mend)
+    point = Point(baseline, variant, solved.policy, tuple(candidates), solved.reason)
+    return replace(point, mend=_mend(question, solved.policy)) if point.beyond else point
 
 
 def outside(off: Deviation, tolerance: Tolerance) -> tuple[str, ...]:
     """The budgets in which a deviation is beyond a tolerance."""
-    return tuple(
-        name for name in BUDGETS if abs(getattr(off, name)) > getattr(tolerance, name)
-    )
+    return tuple(name for name in BUDGETS if abs(getattr(off, name)) > getattr(tolerance, name))
 
 
 def _mend(question: Question, heads: Policy) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from smelt_match.ablate.arm import write_arm
-from smelt_match.ablate.folder import arm_folder, failure, held, open_folder, read_sweep, state
+from smelt_match.ablate.folder import arm_folder, failure, held, open_folder, read_sweep, state, write_run
 from smelt_match.ablate.launch import Launcher, Told
+from smelt_match.ablate.points import Point
 from smelt_match.ablate.result import ArmResult, read_result
 from smelt_match.ablate.shortlist import Choice, choose
 from smelt_match.ablate.sweep import Sweep
@@ -19,11 +19,13 @@ class Finished:
     """What a run of a sweep left.
 
     Attributes:
+        points: The points of the sweep, each with the match that was trained first.
         results: By point name and seed; arms that failed are not in it.
         failures: Why an arm has no result, by its name.
         choices: What short runs chose, by point name; empty without a shortlist.
     """
 
+    points: tuple[Point, ...]
     results: Mapping[tuple[str, int], ArmResult]
     failures: Mapping[str, str]
     choices: Mapping[str, Choice]
@@ -40,9 +42,9 @@ def run(sweep: Sweep, folder: Path, launcher: Launcher, told: Told) -> Finished:
         try:
             choices = choose(sweep, folder, launcher, told)
             arms = list(sweep.arms({name: choice.candidate for name, choice in choices.items()}))
-            places = {arm.name: arm_folder(folder, arm.name) for _, arm in arms}
-            for _, arm in arms:
-                write_arm(places[arm.name], arm)
+            places = {arm.name: arm_folder(folder, arm.name) for arm in arms}
+            for arm in arms:
+                write_run(places[arm.name], arm.config)
             missing = [place for place in places.values() if state(place) != "done"]
             if len(missing) < len(arms):
                 told(f"{len(arms) - len(missing)} of {len(arms)} arms are done already")
@@ -51,13 +53,17 @@ def run(sweep: Sweep, folder: Path, launcher: Launcher, told: Told) -> Finished:
         finally:
             launcher.close()
         results, failures = {}, {}
-        for point, arm in arms:
+        for arm in arms:
             result = read_result(places[arm.name])
             if result is not None:
-                results[point.name, arm.seed] = result
+                results[arm.point.name, arm.config.seed] = result
             else:
                 failures[arm.name] = failure(places[arm.name])
-    return Finished(results, failures, choices)
+    points = tuple(
+        replace(point, candidates=(choices[point.name].candidate,)) if point.name in choices else point
+        for point in sweep.points
+    )
+    return Finished(points, results, failures, choices)
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from smelt_match.ablate.arm import Training, write_arm
+from smelt_match.ablate.folder import write_run
 from smelt_match.ablate.launch import Launcher, Told
 from smelt_match.ablate.points import Candidate, Point
 from smelt_match.ablate.result import read_result
 from smelt_match.ablate.sweep import Sweep, arm_of
 from smelt_match.errors import AnswerIsNo
+from smelt_match.train.config import TrainConfig
+from smelt_match.train.defaults import warmup_steps
+from smelt_match.train.schedule import default_branch_steps
 
 SHORT = 10  # a short run is the tenth part of a full one
 RUNGS = (1, 2, 4)  # quarters of it
@@ -63,15 +66,13 @@ def choose(sweep: Sweep, folder: Path, launcher: Launcher, told: Told) -> dict[s
             raise
 
 
-def choose_one(point: Point, training: Training, folder: Path, launcher: Launcher, told: Told) -> Choice:
+def choose_one(point: Point, training: TrainConfig, folder: Path, launcher: Launcher, told: Told) -> Choice:
     """The best of a point's matches in short runs, of those that are not pruned."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=2, min_early_stopping_rate=0)
-    study = optuna.create_study(
-        direction="minimize", pruner=pruner, sampler=optuna.samplers.RandomSampler(seed=0)
-    )
+    study = optuna.create_study(direction="minimize", pruner=pruner, sampler=optuna.samplers.RandomSampler(seed=0))
     for candidate in point.candidates:
         study.enqueue_trial({"rank": candidate.rank})
 
@@ -95,18 +96,22 @@ def choose_one(point: Point, training: Training, folder: Path, launcher: Launche
     return Choice(point.candidates[best - 1], losses)
 
 
-def short_training(training: Training, rung: int) -> Training:
+def short_training(training: TrainConfig, rung: int) -> TrainConfig:
     """A run to a rung: a schedule of its own over fewer tokens, with one branch at its end."""
-    tokens = max(1, training.tokens * rung // (SHORT * RUNGS[-1]))
-    return training.model_copy(update={"tokens": tokens, "branches": (tokens,)})
+    steps = max(1, training.steps * rung // (SHORT * RUNGS[-1]))
+    changes = {
+        "steps": steps, "forks": (steps,), "branch_steps": default_branch_steps(steps),
+        "warmup_steps": warmup_steps(steps),
+    }  # fmt: skip
+    return training.model_copy(update=changes)
 
 
 def _short_run(
-    point: Point, candidate: Candidate, rung: int, training: Training, folder: Path, launcher: Launcher, told: Told
+    point: Point, candidate: Candidate, rung: int, training: TrainConfig, folder: Path, launcher: Launcher, told: Told
 ) -> float:
     name = f"{point.name}-match{candidate.rank}-rung{rung}"
     place = folder / name
-    write_arm(place, arm_of(point, candidate, SEED, short_training(training, rung), name))
+    write_run(place, arm_of(point, candidate, SEED, short_training(training, rung), name).config)
     result = read_result(place)
     if result is None:
         launcher.run([place], told)

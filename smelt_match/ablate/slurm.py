@@ -7,7 +7,7 @@ documentation on checkpointing, https://github.com/facebookincubator/submitit/bl
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ class Task:
 class Slurm:
     """Arms as the jobs of an array."""
 
-    def __init__(self, folder: Path, parameters: dict[str, str], train: Trainer) -> None:
+    def __init__(self, folder: Path, parameters: Mapping[str, str], train: Trainer) -> None:
         """Prepare jobs whose logs lie in the sweep's folder.
 
         Args:
@@ -98,7 +98,7 @@ def _returned(job: Any) -> bool:
         return False
 
 
-def _sbatch(parameters: dict[str, str], known: Set[str]) -> dict[str, Any]:
+def _sbatch(parameters: Mapping[str, str], known: Set[str]) -> dict[str, Any]:
     """Options of sbatch as submitit takes them: those it knows by name, all others as they are."""
     found: dict[str, Any] = {"job_name": "smelt-match", "time": DEFAULT_MINUTES}
     others: dict[str, str] = {}

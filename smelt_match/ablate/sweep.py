@@ -6,14 +6,29 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from smelt_match.ablate.arm import Arm, Training
 from smelt_match.ablate.folder import SweepFile
 from smelt_match.ablate.points import Candidate, Point
 from smelt_match.ablate.variants import Kind
 from smelt_match.match.problem import Policy
+from smelt_match.train.config import HOW, TrainConfig
 
 # What a model is called and where it came from decides nothing about its training.
 NAMES = {"name", "source", "notes", "matches", "expected", "control"}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One model to train: a match of a point with a seed.
+
+    Attributes:
+        name: Of its folder.
+        point: The point it belongs to.
+        config: Everything that decides its result.
+    """
+
+    name: str
+    point: Point
+    config: TrainConfig
 
 
 @dataclass(frozen=True)
@@ -25,7 +40,8 @@ class Sweep:
         points: Of all baselines, one baseline after the other.
         heads: The head policy of every point.
         seeds: N; seeds are 0 to N − 1.
-        training: The same for all arms.
+        training: The run of the first baseline with the first seed; every arm is this run with its own model and seed,
+            so that all share the corpus, the batches, the schedule and the learning rate.
         shortlist: Matches of each point that compete in short runs; 1 where the first match is taken as it is.
     """
 
@@ -33,7 +49,7 @@ class Sweep:
     points: tuple[Point, ...]
     heads: Policy
     seeds: int
-    training: Training
+    training: TrainConfig
     shortlist: int = 1
 
     @property
@@ -43,7 +59,7 @@ class Sweep:
             "kind": self.kind,
             "heads": self.heads,
             "shortlist": self.shortlist,
-            "training": self.training.model_dump(mode="json"),
+            "training": self.training.model_dump(mode="json", exclude={"spec", "seed", *HOW}),
             "points": {
                 point.name: {
                     str(candidate.rank): candidate.spec.model_dump(mode="json", exclude_unset=True, exclude=NAMES)
@@ -53,7 +69,7 @@ class Sweep:
             },
         }
 
-    def arms(self, chosen: Mapping[str, Candidate] | None = None) -> Iterator[tuple[Point, Arm]]:
+    def arms(self, chosen: Mapping[str, Candidate] | None = None) -> Iterator[Arm]:
         """Every (point, seed) as an arm, the seeds of a point one after the other.
 
         ``chosen`` names the match of a point by its name; without it, the first match stands.
@@ -61,14 +77,14 @@ class Sweep:
         for point in self.points:
             candidate = (chosen or {}).get(point.name, point.best)
             for seed in range(self.seeds):
-                yield point, arm_of(point, candidate, seed, self.training, f"{point.name}-seed{seed}")
+                yield arm_of(point, candidate, seed, self.training, f"{point.name}-seed{seed}")
 
     def file(self) -> SweepFile:
         """What the sweep's folder says of it."""
-        return SweepFile(question=self.question, seeds=self.seeds, arms=tuple(arm.name for _, arm in self.arms()))
+        return SweepFile(question=self.question, seeds=self.seeds, arms=tuple(arm.name for arm in self.arms()))
 
 
-def arm_of(point: Point, candidate: Candidate, seed: int, training: Training, name: str) -> Arm:
-    """An arm that trains a match of a point."""
-    spec = candidate.spec.changed(name=point.name[:100])
-    return Arm(name=name, seed=seed, spec=spec, training=training)
+def arm_of(point: Point, candidate: Candidate, seed: int, training: TrainConfig, name: str) -> Arm:
+    """An arm that trains a match of a point. A model that states no vocabulary gets the corpus's."""
+    spec = candidate.spec.changed(name=point.name[:100], vocab_size=training.spec.vocab_size)
+    return Arm(name, point, training.model_copy(update={"spec": spec, "seed": seed}))

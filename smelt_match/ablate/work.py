@@ -13,13 +13,13 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from smelt_match.ablate.arm import Arm, read_arm
 from smelt_match.ablate.folder import FAILURE, held, record_failure
 from smelt_match.ablate.result import RESULT, ArmResult
 from smelt_match.errors import SmeltMatchError
 from smelt_match.files import write_atomic
+from smelt_match.train.config import TrainConfig, read_config
 
-Trainer = Callable[[Arm, Path], ArmResult]
+Trainer = Callable[[TrainConfig, Path], ArmResult]
 
 
 def work(folder: Path, train: Trainer) -> bool:
@@ -35,7 +35,7 @@ def work(folder: Path, train: Trainer) -> bool:
     with held(folder, "arm"):
         (folder / FAILURE).unlink(missing_ok=True)
         try:
-            result = train(read_arm(folder), folder)
+            result = train(read_config(folder), folder)
         except SmeltMatchError as error:
             record_failure(folder, error.message, error.hint)
             print(f"error: {error.message}", file=sys.stderr)
