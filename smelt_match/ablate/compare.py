@@ -21,6 +21,7 @@ from smelt_match.errors import BadInput
 
 Results = Mapping[tuple[str, int], ArmResult]
 SURFACE = "baseline"
+MAX_PAIRS = 12
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Row:
         seeds: The seeds that have a result.
         loss: Weighted by tokens.
         mean_over_sources: The plain mean of the sources' losses.
-        bits_per_byte: In bits per byte of text.
+        bits_per_byte: In bits per byte of text; None where the bytes are not known.
         categories: Weighted by tokens within each category.
         difference: Loss less the baseline's, seed by seed; None for the baseline, or without a common seed.
         p: p of the difference, adjusted for the points of the table (Holm); None without a test.
@@ -45,7 +46,7 @@ class Row:
     seeds: tuple[int, ...]
     loss: Estimate
     mean_over_sources: Estimate
-    bits_per_byte: Estimate
+    bits_per_byte: Estimate | None
     categories: Mapping[str, Estimate]
     difference: Paired | None
     p: float | None
@@ -141,13 +142,14 @@ def _row(
     printed: tuple[Decimal, Decimal] | None,
 ) -> Row:
     at = [runs[seed] for seed in sorted(runs)]
+    bits = [horizon.bits_per_byte for horizon in at]
     return Row(
         point=point,
         tokens=tokens,
         seeds=tuple(sorted(runs)),
         loss=_over(at, lambda horizon: horizon.loss),
         mean_over_sources=_over(at, lambda horizon: horizon.mean_over_sources),
-        bits_per_byte=_over(at, lambda horizon: horizon.bits_per_byte),
+        bits_per_byte=None if None in bits else estimate([value for value in bits if value is not None]),
         categories={name: estimate([horizon.by_category[name] for horizon in at]) for name in at[0].by_category},
         difference=difference,
         p=p,
@@ -215,8 +217,11 @@ def _sentences(rows: Sequence[Row], runs: Mapping[str, Mapping[int, Horizon]], h
     if not alike:
         yield f"order by mean loss: {order}; every pair is told apart ({how})"
         return
-    best = ranked[0].point.name
-    rivals = [b.point.variant.name for a, b in alike if a.point.name == best]
-    yield f"order by mean loss: {order}; it is within the noise for {len(alike)} of {len(testable)} pairs ({how})"
+    yield (
+        f"order by mean loss: {order}; it is within the noise for {len(alike)} of {len(testable)} pairs ({how}): "
+        + ", ".join(f"{a.point.variant.name} and {b.point.variant.name}" for a, b in alike[:MAX_PAIRS])
+        + (", …" if len(alike) > MAX_PAIRS else "")
+    )
+    rivals = [b.point.variant.name for a, b in alike if a is ranked[0]]
     if rivals:
         yield f"{ranked[0].point.variant.name} has the lowest mean loss, and is not told apart from {', '.join(rivals)}"

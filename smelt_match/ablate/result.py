@@ -24,14 +24,14 @@ class SourceLoss(Record):
         source: Its name.
         category: The category it belongs to.
         tokens: Tokens predicted.
-        bytes: Bytes of text that they stand for.
+        bytes: Bytes of text that they stand for, or None where they are not known.
         nats: Their summed cross-entropy.
     """
 
     source: str
     category: str
     tokens: Total
-    bytes: Total
+    bytes: Total | None = None
     nats: Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -56,9 +56,12 @@ class Horizon(Record):
         return math.fsum(s.nats / s.tokens for s in self.sources) / len(self.sources)
 
     @property
-    def bits_per_byte(self) -> float:
-        """Cross-entropy in bits per byte of text, which does not depend on the tokenizer."""
-        return math.fsum(s.nats for s in self.sources) / math.log(2) / sum(s.bytes for s in self.sources)
+    def bits_per_byte(self) -> float | None:
+        """Cross-entropy in bits per byte of text, which does not depend on the tokenizer; None without bytes."""
+        sizes = [s.bytes for s in self.sources if s.bytes is not None]
+        if len(sizes) < len(self.sources):
+            return None
+        return math.fsum(s.nats for s in self.sources) / math.log(2) / sum(sizes)
 
     @property
     def by_category(self) -> dict[str, float]:

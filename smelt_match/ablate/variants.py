@@ -61,7 +61,7 @@ def variants(kind: Kind, num_layers: int, text: str | None = None) -> list[Varia
     """
     chosen = _read(kind, text) if text is not None else _papers(kind, num_layers)
     reference = _reference(kind, num_layers)
-    found = [_variant(kind, value, looped, num_layers) for value, looped in chosen]
+    found = list(dict.fromkeys(_variant(kind, value, looped, num_layers) for value, looped in chosen))
     if reference not in found:
         found.insert(0, reference)
     if len(found) == 1:

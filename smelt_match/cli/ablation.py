@@ -12,7 +12,7 @@ from smelt_match.ablate.run import ArmState, Finished
 from smelt_match.ablate.statistics import LEVEL, POWER, Estimate
 from smelt_match.export import ablation, document
 from smelt_match.export.table import Column, Format, render
-from smelt_match.units import percent, round_half_even
+from smelt_match.units import round_half_even
 
 NOT_ESTIMABLE = "not estimable"
 STATUS = (
@@ -178,7 +178,7 @@ def _estimates(row: Row) -> dict[str, Estimate]:
     found = {
         "loss": row.loss,
         "mean_over_sources": row.mean_over_sources,
-        "bits_per_byte": row.bits_per_byte,
+        **({} if row.bits_per_byte is None else {"bits_per_byte": row.bits_per_byte}),
         **{f"category_{name}": value for name, value in row.categories.items()},
     }
     return found if row.difference is None else {**found, "difference": row.difference.estimate}
@@ -267,7 +267,7 @@ def _row_json(row: Row) -> dict[str, Any]:
         "seeds": list(row.seeds),
         "loss_nats_per_token": _estimate_json(row.loss),
         "mean_over_sources_nats_per_token": _estimate_json(row.mean_over_sources),
-        "bits_per_byte": _estimate_json(row.bits_per_byte),
+        "bits_per_byte": None if row.bits_per_byte is None else _estimate_json(row.bits_per_byte),
         "categories_nats_per_token": {name: _estimate_json(value) for name, value in row.categories.items()},
         "difference_nats": None if row.difference is None else _estimate_json(row.difference.estimate),
         "p_unadjusted": None if row.difference is None else row.difference.p,
@@ -286,8 +286,3 @@ def status_text(states: list[ArmState], shown: Format) -> str:
     counts = {name: sum(arm.state == name for arm in states) for name in dict.fromkeys(arm.state for arm in states)}
     note = f"{len(states)} arms: " + ", ".join(f"{count} {name}" for name, count in counts.items())
     return render(STATUS, [vars(arm) for arm in states], shown, note)
-
-
-def deviations(point: Point) -> str:
-    """The deviations of a point in words."""
-    return ", ".join(f"{name} {percent(value)}" for name, value in vars(point.best.off).items() if value is not None)
