@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from smelt_match import __version__
-from smelt_match.cli import ablate, audit, count, export, grids, layouts, solve, specs, verify
+from smelt_match.cli import ablate, audit, corpus, count, export, grids, layouts, solve, specs, verify
 from smelt_match.errors import SmeltMatchError
 
 app = typer.Typer(
@@ -35,6 +35,7 @@ app.command("grids", epilog=grids.EXAMPLES)(grids.grids)
 app.command("export", epilog=export.EXAMPLES)(export.export)
 app.add_typer(ablate.app, name="ablate")
 app.add_typer(specs.app, name="specs")
+app.add_typer(corpus.app, name="corpus")
 
 _debug = False
 

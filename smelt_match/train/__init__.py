@@ -1,0 +1,1 @@
+"""From text to trained models: corpora and batches (numpy), schedule, engine and checkpoints (torch)."""
