@@ -26,18 +26,16 @@ def parse_fraction(text: str, what: str) -> Fraction:
     return value / 100 if percent else value
 
 
-_SCALES = {"": 1, "k": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
+_SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
-def parse_count(text: str, what: str, most: int = 10**15) -> int:
-    """Read ``200000``, ``200k``, ``1.5M`` or ``205B`` as a whole number from 1; `BadInput` names ``what`` otherwise."""
+def parse_count(text: str, what: str) -> int:
+    """Read ``4096``, ``200k``, ``2M``, ``1.5B`` or ``2e6`` as a whole number of at least 1."""
     body = text.strip()
-    scale = body[-1:] if body[-1:] in _SCALES else ""
-    scale = scale or {"K": "k", "m": "M", "b": "B"}.get(body[-1:], "")
-    digits = body[:-1] if scale else body
-    value = parse_fraction(digits, what) * _SCALES[scale] if digits.strip() else Fraction(0)
-    if value.denominator != 1 or not 1 <= value <= most:
-        raise BadInput(f"{what}: {text[:60]!r} is not a whole number from 1 to {most:.0e}", "write 200k, 2M or 205B")
+    letter = body[-1:].lower() if body[-1:].lower() in _SCALES else ""
+    value = parse_fraction(body[: len(body) - len(letter)], what) * _SCALES[letter]
+    if value.denominator != 1 or not 1 <= value < 2**60:
+        raise BadInput(f"{what}: {text[:60]!r} is not a whole number of at least 1", "write it as 4096, 200k or 1.5B")
     return int(value)
 
 
