@@ -14,7 +14,8 @@ MAX_TEXT_BYTES = 8 * 2**20
 
 
 @contextmanager
-def _explained(path: Path, doing: str) -> Iterator[None]:
+def explained(path: Path, doing: str) -> Iterator[None]:
+    """An error of the file system inside the block becomes a `BadInput` that names ``path``."""
     try:
         yield
     except OSError as error:
@@ -25,7 +26,7 @@ def _explained(path: Path, doing: str) -> Iterator[None]:
 
 def read_text(path: Path, what: str = "file", limit: int = MAX_TEXT_BYTES) -> str:
     """The UTF-8 text of a regular file of at most ``limit`` bytes; `BadInput` says what is wrong otherwise."""
-    with _explained(path, f"read this {what}"):
+    with explained(path, f"read this {what}"):
         if path.is_dir():
             raise BadInput(f"{path}: is a folder, not a {what}")
         if not path.exists():
@@ -49,7 +50,7 @@ def read_text(path: Path, what: str = "file", limit: int = MAX_TEXT_BYTES) -> st
 
 def check_writable(path: Path, force: bool) -> None:
     """Refuse early what `write_atomic` would refuse late, before any work is spent."""
-    with _explained(path, "write there"):
+    with explained(path, "write there"):
         if path.is_dir():
             raise BadInput(f"{path}: is a folder; name a file in it")
         if path.exists() and not force:
@@ -64,7 +65,7 @@ def check_writable(path: Path, force: bool) -> None:
 def write_atomic(path: Path, text: str, force: bool = False) -> None:
     """Write ``text`` so that ``path`` holds either what it held or all of ``text``, whenever the run is killed."""
     check_writable(path, force)
-    with _explained(path, "write there"):
+    with explained(path, "write there"):
         handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
             with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:

@@ -72,10 +72,11 @@ def export(
         raise BadInput("--weights and --seed exclude each other")
     if not 0 <= (seed or 0) < 2**63:
         raise BadInput(f"--seed {seed} must be between 0 and 2^63 - 1")
-    from smelt_match.export.checkpoint.folder import check_folder
+    from smelt_match.export.checkpoint.configs import OURS
     from smelt_match.export.checkpoint.limits import check_looped, stock_class
+    from smelt_match.folders import check_folder
 
-    check_folder(output, force)
+    check_folder(output, force, OURS)
     if to == "hf":
         check_looped(model_spec)
     else:

@@ -124,3 +124,22 @@ GRIDS = (
     Column("envelope", "envelope"),
     Column("notes", "notes", left=True),
 )
+PROVENANCE = (
+    Column("item", "item", left=True),
+    Column("origin", "origin", left=True),
+    Column("licence", "licence", left=True),
+    Column("documents", "documents", _number),
+)
+CORPUS = (
+    Column("source", "source", left=True),
+    Column("category", "category", left=True),
+    Column("documents_trunk", "documents", _number),
+    Column("tokens_trunk", "trunk tokens", _number),
+    Column("tokens_branch", "branch tokens", _number),
+    Column("documents_validation", "held out", _number),
+    Column("tokens_validation", "validation tokens", _number),
+    Column("bytes_validation", "validation bytes", _number),
+    Column("documents_branch", "branch documents", _number, data_only=True),
+    Column("bytes_trunk", "trunk bytes", _number, data_only=True),
+    Column("bytes_branch", "branch bytes", _number, data_only=True),
+)

@@ -14,7 +14,7 @@ from smelt_match.files import read_text
 from smelt_match.spec.parts import Record
 from smelt_match.spec.yaml import describe
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Literal[1] = 1
 MANIFEST = "corpus.json"
 TOKENIZER = "tokenizer.json"
 SPLITS = ("trunk", "branch", "validation")
@@ -69,12 +69,14 @@ class Removed(Record):
     """Documents that were read and are in no split.
 
     Attributes:
+        unusable: Not to be read as documents.
         empty: No text.
         exact: The same text as an earlier document, but for case, Unicode form and white space.
         near: Training documents whose estimated Jaccard similarity to a validation document reaches the threshold.
         over_cap: Validation documents beyond the cap of their source.
     """
 
+    unusable: Size = 0
     empty: Size = 0
     exact: Size = 0
     near: Size = 0

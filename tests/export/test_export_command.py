@@ -109,8 +109,8 @@ def test_a_killed_export_leaves_nothing_under_the_name(force: bool) -> None:
         (Path("a") / "config.json").write_text("old")
     code = (
         "import os, signal, sys\n"
-        "from smelt_match.export.checkpoint import folder\n"
-        "folder._swap = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "from smelt_match import folders\n"
+        "folders._swap = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         "from smelt_match.cli import run\n"
         "run(sys.argv[1:])"
     )

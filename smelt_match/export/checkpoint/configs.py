@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from smelt_match.spec.model import ModelSpec
@@ -10,6 +11,9 @@ from smelt_match.spec.model import ModelSpec
 MAX_POSITIONS = 4096
 ARCHITECTURES = {"mixtral": "MixtralForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM"}
 MODELLING_FILE = "modeling_smelt_match"
+# What an export writes, and nothing else: --force never removes a folder that holds other files.
+OURS = re.compile(r"config\.json|generation_config\.json|model(-\d{5}-of-\d{5})?\.safetensors|"
+                  r"model\.safetensors\.index\.json|modeling_smelt_match\.py")  # fmt: skip
 
 
 def _common(spec: ModelSpec, vocab_size: int, dtype: str) -> dict[str, Any]:

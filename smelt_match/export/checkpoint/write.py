@@ -14,9 +14,9 @@ from torch import Tensor
 
 from smelt_match.errors import BadInput, MissingExtra
 from smelt_match.export.checkpoint import tensors
-from smelt_match.export.checkpoint.configs import MODELLING_FILE, looped_config, stock_config
-from smelt_match.export.checkpoint.folder import new_folder
+from smelt_match.export.checkpoint.configs import MODELLING_FILE, OURS, looped_config, stock_config
 from smelt_match.export.checkpoint.limits import check_looped, stock_class
+from smelt_match.folders import new_folder
 from smelt_match.model.initial import initialize
 from smelt_match.model.loop import LoopedTransformer
 from smelt_match.spec.model import ModelSpec
@@ -90,7 +90,7 @@ def export_unrolled(model: LoopedTransformer, path: Path, dtype: str = "float32"
     model_type = stock_class(model.spec)
     _check_balance(model)
     config = stock_config(model.spec, model.vocab_size, dtype, model_type)
-    with new_folder(path, force) as folder:
+    with new_folder(path, force, OURS) as folder:
         _write_weights(folder, lambda: tensors.unrolled(model, model_type), DTYPES[dtype])
         _write_json(folder / "config.json", config)
     return str(config["architectures"][0])
@@ -110,7 +110,7 @@ def export_looped(model: LoopedTransformer, path: Path, dtype: str = "float32", 
     counts = model.spec.visits.counts
     scaled = all(model.block(index).scale == 1 / count for index, count in enumerate(counts))
     config = looped_config(model.spec, model.vocab_size, dtype, "1/r" if scaled else "1")
-    with new_folder(path, force) as folder:
+    with new_folder(path, force, OURS) as folder:
         _write_weights(folder, lambda: tensors.looped(model), DTYPES[dtype])
         _write_json(folder / "config.json", config)
         shutil.copyfile(Path(__file__).with_name(f"{MODELLING_FILE}.py"), folder / f"{MODELLING_FILE}.py")

@@ -11,44 +11,44 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from smelt_match.errors import BadInput
-
-# What an export writes, and nothing else: --force never removes a folder that holds other files.
-_OURS = re.compile(r"config\.json|generation_config\.json|model(-\d{5}-of-\d{5})?\.safetensors|"
-                   r"model\.safetensors\.index\.json|modeling_smelt_match\.py")  # fmt: skip
+from smelt_match.files import explained
 
 
-def check_folder(path: Path, force: bool) -> None:
-    """Refuse early a folder that `new_folder` could not make."""
+def check_folder(path: Path, force: bool, ours: re.Pattern[str]) -> None:
+    """Refuse early a folder that `new_folder` could not make.
+
+    ``ours`` is what the command writes: ``force`` never removes a folder that holds files of other names.
+    """
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise BadInput(f"{path}: exists already, and is no folder", "choose another -o DIR")
     if path.is_dir():
         if not force:
             raise BadInput(f"{path}: exists already", "add --force to replace it, or choose another -o DIR")
-        other = next((entry.name for entry in sorted(path.iterdir()) if not _is_ours(entry)), None)
+        other = next((entry.name for entry in sorted(path.iterdir()) if not _is_ours(entry, ours)), None)
         if other is not None:
             raise BadInput(
-                f"{path}: holds {other!r}, which no export wrote; --force would remove it",
+                f"{path}: holds {other!r}, which this command does not write; --force would remove it",
                 "move it away, or choose another -o DIR",
             )
     parent = Path(os.path.abspath(path)).parent
     if not parent.is_dir():
         raise BadInput(f"{path}: the folder {path.parent} does not exist")
-    with tempfile.TemporaryFile(dir=parent):
+    with explained(path, "write there"), tempfile.TemporaryFile(dir=parent):
         pass
 
 
-def _is_ours(entry: Path) -> bool:
-    return entry.is_file() and _OURS.fullmatch(entry.name) is not None
+def _is_ours(entry: Path, ours: re.Pattern[str]) -> bool:
+    return entry.is_file() and ours.fullmatch(entry.name) is not None
 
 
 @contextmanager
-def new_folder(path: Path, force: bool) -> Iterator[Path]:
+def new_folder(path: Path, force: bool, ours: re.Pattern[str]) -> Iterator[Path]:
     """A folder beside ``path`` to write into; when the block ends without an error, it is ``path``.
 
     Until then ``path`` holds what it held. A killed run leaves at most the hidden folder beside it, and where ``force``
     replaces a folder, one killed between two renames leaves the old one under a hidden name.
     """
-    check_folder(path, force)
+    check_folder(path, force, ours)
     final = Path(os.path.abspath(path))
     scratch = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
     try:
@@ -60,17 +60,17 @@ def new_folder(path: Path, force: bool) -> Iterator[Path]:
             os.chmod(entry, 0o666 & ~umask)
             _sync(entry)
         _sync(scratch)
-        _swap(scratch, final, force)
+        _swap(scratch, final, force, ours)
         _sync(final.parent)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _swap(scratch: Path, final: Path, force: bool) -> None:
+def _swap(scratch: Path, final: Path, force: bool, ours: re.Pattern[str]) -> None:
     if not final.exists():
         os.rename(scratch, final)
         return
-    check_folder(final, force)  # somebody may have made it meanwhile
+    check_folder(final, force, ours)  # somebody may have made it meanwhile
     old = Path(tempfile.mkdtemp(prefix=f".{final.name}.old.", dir=final.parent))
     os.rename(final, old)
     try:

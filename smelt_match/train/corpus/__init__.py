@@ -1,0 +1,1 @@
+"""Building a corpus: reading documents, tokenising, splitting, removing duplicates, writing streams."""
