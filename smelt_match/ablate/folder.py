@@ -20,7 +20,7 @@ from smelt_match.train.config import RUN_FILE, TrainConfig, check_same, read_con
 
 SWEEP = "sweep.json"
 FAILURE = "failure.json"
-LOCK = ".lock"
+LOCK = ".busy"  # the trainer has a lock of its own
 LOG = "log.txt"
 State = Literal["done", "running", "failed", "stopped", "missing"]
 MAX_SHOWN = 12

@@ -14,7 +14,8 @@ from smelt_match.spec.model import ModelSpec
 # float32: a weight, its gradient and AdamW's two moments; on disk the gradient is left out.
 STATE_BYTES = 16
 CHECKPOINT_BYTES = 12
-CHECKPOINTS = 3  # at most in an arm's folder at a time: two to resume from, and the last one
+CHECKPOINTS = 4  # at most in an arm's folder at a time: two of the trunk, two of a branch
+WEIGHT_BYTES = 4  # and the weights at the end
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Plan:
     def bytes_disk(self) -> int:
         """Checkpoints of all arms, at most."""
         each = sum(self.params(point.best.spec) for point in self.points)
-        return CHECKPOINTS * CHECKPOINT_BYTES * each * self.seeds
+        return (CHECKPOINTS * CHECKPOINT_BYTES + WEIGHT_BYTES) * each * self.seeds
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,7 @@ def run_sweep(asked: Asked, launch: Launch, shown: Format) -> tuple[str, Mapping
     from smelt_match.ablate.compare import tables
     from smelt_match.ablate.folder import open_folder
     from smelt_match.ablate.run import run
-    from smelt_match.ablate.trainer import built_in
+    from smelt_match.ablate.corpus import built_in
     from smelt_match.cli.ablation import plan_text, result_text
 
     plan = planned(asked)
