@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from smelt_match.ablate.folder import write_run
@@ -85,10 +86,8 @@ def steps(config: TrainConfig, folder: Path) -> tuple[float, int]:
         if beyond >= MOST_STEPS or (beyond >= 1 and times[-1] - times[WARM_UP - 1] >= ENOUGH_SECONDS):
             raise _Enough
 
-    try:
+    with suppress(_Enough):
         train_run(here(config), folder, report)
-    except _Enough:
-        pass
     measured = len(times) - WARM_UP
     if measured < 1:
         raise BadInput(f"a run of {len(times)} steps is too short to measure")

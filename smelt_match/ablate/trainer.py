@@ -78,6 +78,6 @@ def tokens_digest(config: TrainConfig, shards: Shards) -> str:
     pools = [(shards.trunk, config.steps), *((shards.branch, config.branch_steps) for _ in config.forks[:1])]
     read = [shards.digest, str(config.seed), str(config.context), str(config.rows), str(config.forks)]
     for pool, steps in pools:
-        for step in (0, steps - 1):
-            read.append(f"{pool.name} {step} {batch(pool, config.seed, step, config.rows, config.context).digest}")
+        ends = (batch(pool, config.seed, step, config.rows, config.context).digest for step in (0, steps - 1))
+        read += [pool.name, *ends]
     return hashlib.sha256("\n".join(read).encode()).hexdigest()

@@ -62,7 +62,7 @@ def main(args: list[str] | None = None) -> int:
     parser.add_argument("--cores", default="", help="run on these cores only, such as 0,1")
     asked = parser.parse_args(args)
     if asked.tied:
-        threading.Thread(target=_end_with_parent, daemon=True).start()
+        end_with_parent()
     if asked.cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {int(core) for core in asked.cores.split(",")})
     from smelt_match.ablate.trainer import train_arm
@@ -70,7 +70,12 @@ def main(args: list[str] | None = None) -> int:
     return 0 if work(asked.folder, train_arm) else 1
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """End this process as soon as its parent has ended, in whatever way."""
+    threading.Thread(target=_wait_for_parent, daemon=True).start()
+
+
+def _wait_for_parent() -> None:
     while os.read(0, 4096):  # nothing is ever written: the pipe ends when the parent does
         pass
     os._exit(130)

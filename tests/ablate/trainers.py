@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from smelt_match.ablate.result import ArmResult, Horizon, SourceLoss
-from smelt_match.ablate.work import work
+from smelt_match.ablate.work import end_with_parent, work
 from smelt_match.errors import BadInput
 from smelt_match.train.config import TrainConfig
 
@@ -77,5 +77,12 @@ def worker(folder: Path, cores: tuple[int, ...]) -> list[str]:
     return [sys.executable, "-m", "tests.ablate.trainers", str(folder), ",".join(map(str, cores))]
 
 
+def tied(folder: Path, cores: tuple[int, ...]) -> list[str]:
+    """The same, for a worker that ends with its parent."""
+    return [*worker(folder, cores), "tied"]
+
+
 if __name__ == "__main__":
+    if sys.argv[3:] == ["tied"]:
+        end_with_parent()
     sys.exit(0 if work(Path(sys.argv[1]), moody) else 1)
