@@ -135,8 +135,8 @@ class Local:
             note_end(folder, code, told)
 
 
-def note_end(folder: Path, code: int, told: Told) -> None:
-    """Tell how a worker ended, and record a failure that it could not record itself."""
+def note_end(folder: Path, code: int, told: Told, log: Path | None = None) -> None:
+    """Tell how a worker ended, and record a failure that it could not record itself; ``log`` is what it printed."""
     reached = state(folder)
     if reached == "running":
         told(f"{folder.name}: another process is at work on it")
@@ -144,5 +144,5 @@ def note_end(folder: Path, code: int, told: Told) -> None:
     if reached not in ("done", "failed"):
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         likely = "; signal 9 is often the system that is out of memory" if code == -signal.SIGKILL else ""
-        record_failure(folder, f"the worker {how} without a result{likely}", f"see {folder / LOG}")
+        record_failure(folder, f"the worker {how} without a result{likely}", f"see {log or folder / LOG}")
     told(f"{folder.name}: done" if reached == "done" else f"{folder.name}: failed: {failure(folder)}")

@@ -6,9 +6,9 @@ documentation on checkpointing, https://github.com/facebookincubator/submitit/bl
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Mapping, Sequence, Set
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,35 +67,42 @@ class Slurm:
         self._executor = submitit.SlurmExecutor(folder=folder.resolve() / JOBS, max_num_timeout=MAX_REQUEUES)
         self._executor.update_parameters(**_sbatch(parameters, set(submitit.SlurmExecutor._valid_parameters())))
         self._jobs: list[Any] = []
+        self._closed = False
 
     def run(self, folders: Sequence[Path], told: Told) -> None:
         """Queue all folders as one array and wait until each has ended."""
         jobs = self._executor.map_array(self._task, [str(folder.resolve()) for folder in folders])
         self._jobs += jobs
-        waiting = dict(zip(folders, jobs, strict=True))
         told(f"queued {len(jobs)} jobs: {', '.join(job.job_id for job in jobs[:8])}{', …' if len(jobs) > 8 else ''}")
-        while waiting:
+        waiting = dict(zip(folders, jobs, strict=True))
+        absent: set[str] = set()
+        while waiting and not self._closed:
+            queued = _queued()
             for folder, job in list(waiting.items()):
-                if job.done():
+                written = job.paths.result_pickle.exists()
+                if written or job.job_id in absent - queued:
                     del waiting[folder]
-                    note_end(folder, ENDED_WELL if _returned(job) else ENDED_BADLY, told)
+                    note_end(folder, ENDED_WELL if written else ENDED_BADLY, told, job.paths.stderr)
+            # Between two states a job may be in no list for a moment: absent twice is gone.
+            absent = {job.job_id for job in waiting.values()} - queued
             if waiting:
                 time.sleep(POLL_SECONDS)
 
     def close(self) -> None:
         """Cancel what is queued or runs."""
+        self._closed = True
+        running = _queued() if self._jobs else set()
         for job in self._jobs:
-            with suppress(Exception):  # a job that ended cannot be cancelled, which is as good
-                if not job.done():
-                    job.cancel()
+            if job.job_id in running:
+                job.cancel()
 
 
-def _returned(job: Any) -> bool:
-    """Whether a job came back with a result; what kept it from doing so is in its folder or its log."""
-    try:
-        return bool(job.result())
-    except Exception:
-        return False
+def _queued() -> set[str]:
+    """The jobs of this user that wait or run. Slurm's accounting would say more, and many clusters have none."""
+    ran = subprocess.run(["squeue", "-h", "-r", "--me", "-o", "%i"], capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise BadInput(f"squeue: {ran.stderr.strip()[:300]}", "the jobs go on; run the same command again later")
+    return set(ran.stdout.split())
 
 
 def _sbatch(parameters: Mapping[str, str], known: Set[str]) -> dict[str, Any]:
