@@ -34,7 +34,6 @@ chmod 755 /run/munge
 
 # No cgroups: a container often has none that may be written. `proctrack/linuxproc` follows the process tree instead,
 # and `task/none` binds nothing. Both daemons run as root, so that no `slurm` user is needed.
-# A job that is queued again waits until its credential has expired, which is two minutes unless cred_expire says less.
 HOST=$(hostname -s)
 CORES=$(nproc)
 MEMORY=$(awk '/MemTotal/ {print int($2 / 1024 * 0.9)}' /proc/meminfo)
@@ -44,7 +43,6 @@ SlurmctldHost=$HOST
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=cred_expire=10
 StateSaveLocation=$STATE/ctld
 SlurmdSpoolDir=$STATE/spool
 SlurmctldPidFile=$STATE/slurmctld.pid
