@@ -184,9 +184,9 @@ def sweep_of(asked: Asked, plan: Plan, corpus: Path) -> tuple[Plan, Sweep]:
 def run_sweep(asked: Asked, launch: Launch, shown: Format) -> tuple[str, Mapping[str, str]]:
     """Plan, ask, train what is missing, and compare: the result's text, and why arms have none."""
     from smelt_match.ablate.compare import tables
+    from smelt_match.ablate.corpus import built_in
     from smelt_match.ablate.folder import open_folder
     from smelt_match.ablate.run import run
-    from smelt_match.ablate.corpus import built_in
     from smelt_match.cli.ablation import plan_text, result_text
 
     plan = planned(asked)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from smelt_match.ablate.statistics import detectable, estimate, holm, paired
 
-# Student's own data (Biometrika 6, 1908): additional hours of sleep by two drugs. t = 4.0621, p = 0.00283 (R's `sleep`).
+# Student's own data (Biometrika 6, 1908), additional hours of sleep by two drugs.
+# t = 4.0621, p = 0.00283 (R's `sleep`).
 DRUG_1 = (0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0)
 DRUG_2 = (1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4)
 
