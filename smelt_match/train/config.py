@@ -130,7 +130,12 @@ HOW = frozenset({"corpus", "device", "compile", "recompute", "log_every", "save_
 
 
 def plan_run(
-    spec: ModelSpec, shards: Shards, tokens: int, branches: tuple[int, ...] | None = None, **fields: Any
+    spec: ModelSpec,
+    shards: Shards,
+    tokens: int,
+    branches: tuple[int, ...] | None = None,
+    branch_tokens: int | None = None,
+    **fields: Any,
 ) -> TrainConfig:
     """The run of a spec on a corpus, with every default resolved to a number.
 
@@ -139,6 +144,7 @@ def plan_run(
         shards: The corpus.
         tokens: Of the trunk; whole steps of it are taken.
         branches: Steps after which branches fork; default: the paper's, in proportion.
+        branch_tokens: Of each branch, at least one step of them; default: the paper's share of the trunk.
         **fields: Any other field of `TrainConfig` that is not None.
 
     Raises:
@@ -157,7 +163,10 @@ def plan_run(
     given.setdefault("micro_rows", defaults.micro_rows(rows, context))
     given.setdefault("learning_rate", defaults.peak_learning_rate(spec, steps * rows * context))
     given.setdefault("warmup_steps", defaults.warmup_steps(steps))
-    given.setdefault("branch_steps", default_branch_steps(steps))
+    given.setdefault(
+        "branch_steps",
+        default_branch_steps(steps) if branch_tokens is None else max(1, branch_tokens // (rows * context)),
+    )
     config = _valid({
         **given, "spec": spec.changed(vocab_size=vocabulary), "corpus": str(shards.folder),
         "corpus_digest": shards.digest, "steps": steps,
