@@ -50,18 +50,20 @@ def new_folder(path: Path, force: bool, ours: re.Pattern[str]) -> Iterator[Path]
     """
     check_folder(path, force, ours)
     final = Path(os.path.abspath(path))
-    scratch = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
+    with explained(path, "write there"):
+        scratch = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
     try:
         yield scratch
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(scratch, 0o777 & ~umask)
-        for entry in scratch.iterdir():
-            os.chmod(entry, 0o666 & ~umask)
-            _sync(entry)
-        _sync(scratch)
-        _swap(scratch, final, force, ours)
-        _sync(final.parent)
+        with explained(path, "write there"):
+            umask = os.umask(0)
+            os.umask(umask)
+            os.chmod(scratch, 0o777 & ~umask)
+            for entry in scratch.iterdir():
+                os.chmod(entry, 0o666 & ~umask)
+                _sync(entry)
+            _sync(scratch)
+            _swap(scratch, final, force, ours)
+            _sync(final.parent)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -74,7 +74,7 @@ def build(
     validation_share: ValidationShare = "5%",
     branch_share: Annotated[
         str, typer.Option("--branch-share", help="Share of documents kept for the schedule's branches.")
-    ] = "6%",
+    ] = "8%",
     max_validation_tokens: Annotated[
         int, typer.Option("--max-validation-tokens", metavar="N", min=1, help="The most of each source.")
     ] = 100_000,
@@ -251,7 +251,8 @@ def _tell(manifest: Manifest, reading: Reading, output: Path) -> None:
         typer.echo(f"left out: {line}", err=True)
     typer.echo(
         f"removed: {removed.exact:,} copies, {removed.near:,} near copies of held-out documents, "
-        f"{removed.empty:,} empty documents, {removed.unusable:,} unusable items, {removed.over_cap:,} held-out documents over the cap",
+        f"{removed.empty:,} empty documents, {removed.unusable:,} unusable items, "
+        f"{removed.over_cap:,} held-out documents over the cap",
         err=True,
     )
     bare = [source.name for source in manifest.sources if not source.validation.documents]

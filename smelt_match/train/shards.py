@@ -171,7 +171,10 @@ def _stream(folder: Path, manifest: Manifest, split: str) -> Stream:
 
 
 def _mapped(path: Path, dtype: np.dtype) -> NDArray:  # type: ignore[type-arg]
-    if path.stat().st_size == 0:  # nothing can be mapped
+    size = path.stat().st_size
+    if size % dtype.itemsize:
+        raise BadInput(f"{path}: {size:,} bytes are no whole number of {dtype.name}", "build the corpus again")
+    if not size:  # nothing can be mapped
         return np.empty(0, dtype)
     return np.memmap(path, dtype, mode="r")
 

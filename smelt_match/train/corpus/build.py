@@ -46,7 +46,7 @@ class Recipe:
             them all.
     """
 
-    shares: Shares = field(default_factory=lambda: Shares(Fraction(1, 20), Fraction(3, 50)))
+    shares: Shares = field(default_factory=lambda: Shares(Fraction(1, 20), Fraction(2, 25)))
     max_validation_tokens: int = 100_000
     near: Fraction | None = Fraction(4, 5)
 
@@ -87,7 +87,8 @@ def build(
         try:
             _fill(sieve.kept(_told(reading.read(), "reading", progress)), encoder, ledger, sieve, folder)
         finally:
-            ledger.close()
+            with explained(folder, "write there"):
+                ledger.close()
         with explained(folder, "write there"):
             manifest = _finish(ledger, encoder, recipe, sieve, near, reading)
             write_text(scratch, MANIFEST, manifest.to_json())

@@ -73,7 +73,7 @@ class BuiltIn:
             return
         python = f"CPython {platform.python_version()}"
         yield from self._counted(_stdlib(), "Lib/**/*.py", python, PSF)
-        yield from self._counted(_topics(), "Lib/pydoc_data/topics.py", python, PSF)
+        yield from self._counted(language_topics(), "Lib/pydoc_data/topics.py", python, PSF)
         for name, licence in DOCSTRINGS.items():
             yield from self._counted(_docstrings(name), f"docstrings of {name}", _release(name), licence)
         for name, licence in READMES.items():
@@ -120,7 +120,7 @@ def _modules(root: Path, without: set[str]) -> list[Path]:
     return sorted(found, key=lambda path: path.relative_to(root).as_posix())
 
 
-def _topics() -> Iterator[Document]:
+def language_topics() -> Iterator[Document]:
     """The chapters of the language reference that ``help()`` shows."""
     path = Path(sysconfig.get_path("stdlib")) / "pydoc_data" / "topics.py"
     if not path.is_file():  # some systems package it apart

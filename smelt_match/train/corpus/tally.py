@@ -46,5 +46,5 @@ class Tally:
                 f"{percent(self.limit).lstrip('+')}",
                 *(f"  {line}" for line in [*self.shown, *more]),
             ]),
-            "mend them, or raise --max-bad",
+            "mend them, say where a record has what (--text-field, --category-field), or raise --max-bad",
         )  # fmt: skip
