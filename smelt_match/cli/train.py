@@ -64,6 +64,10 @@ def train(
     ] = None,
     compiled: Annotated[bool, typer.Option("--compile", help="Compile each block.")] = False,
     recompute: Annotated[bool, typer.Option("--recompute", help="Compute activations again, to save memory.")] = False,
+    validation_tokens: Annotated[
+        int | None,
+        typer.Option("--validation-tokens", metavar="N", help="The most of each source."),
+    ] = None,
     log_every: Annotated[int | None, typer.Option("--log-every", metavar="N", help="Steps; default: 10.")] = None,
     save_every: Annotated[int | None, typer.Option("--save-every", metavar="N", help="Steps; default: 1000.")] = None,
     keep_all: Annotated[bool, typer.Option("--keep-all", help="Keep every checkpoint.")] = False,
@@ -99,7 +103,7 @@ def train(
         warmup_steps=warmup_steps, weight_decay=weight_decay, clip_norm=clip_norm, balance=balance,
         balance_coefficient=balance_coefficient, residual_scale=residual_scale, device=where,
         dtype=dtype or ("bfloat16" if where == "cuda" else "float32"), compile=compiled, recompute=recompute,
-        log_every=log_every, save_every=save_every, keep_checkpoints="all" if keep_all else "last",
+        validation_tokens=validation_tokens, log_every=log_every, save_every=save_every, keep_checkpoints="all" if keep_all else "last",
     )  # fmt: skip
     results = train_run(config, run, _reporter(), tensorboard)
     if _leads():

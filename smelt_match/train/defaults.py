@@ -76,3 +76,11 @@ def micro_rows(rows: int, context: int) -> int:
     return max(
         part for part in range(1, rows + 1) if rows % part == 0 and (part * context <= MICRO_TOKENS or part == 1)
     )
+
+
+def validation_tokens(tokens: int) -> int:
+    """The most of each source that a validation reads: a fiftieth of the trunk, so that seven of them cost little.
+
+    Arms of a comparison read the same tokens, whose choice therefore does not blur their differences.
+    """
+    return max(4_096, tokens // 50)
