@@ -133,7 +133,7 @@ def _hybrid(config_text: str, folder: Path) -> None:
 
 def test_ranks_on_two_nodes_average_over_nodes(shards: Shards, tmp_path: Path) -> None:
     config = small(shards, micro_rows=1, branches=(), steps=3)
-    run_ranks(4, _hybrid, config.to_json(), tmp_path, per_node=2)
+    run_ranks(2, _hybrid, config.to_json(), tmp_path, per_node=1)
     found, expected = load_file(tmp_path / "gradients.safetensors"), _gradients(config, ALONE)
     for name, gradient in expected.items():
         torch.testing.assert_close(found[name], gradient, rtol=1e-6, atol=1e-6, msg=name)
