@@ -32,7 +32,7 @@ def _gradients(engine: Engine, rows: Batch) -> dict[str, Tensor]:
 
 
 def _naive(config: TrainConfig, rows: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-    """The objective as it is defined, in one graph: all tokens together, each micro-batch's balancing loss by itself."""
+    """The objective as it is defined: all tokens together, each micro-batch's balancing loss by itself."""
     model = build_model(config)
     tokens, segments, targets = (
         torch.from_numpy(array) for array in (rows.tokens_BS, rows.segment_ids_BS, rows.targets_BS)

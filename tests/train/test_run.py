@@ -66,7 +66,7 @@ def test_a_run_leaves_its_logs_results_weights_and_last_checkpoints(shards: Shar
     assert again == results
 
 
-@pytest.mark.parametrize("stops", [(1, 1), (3, 3), (5, 1), (6, 4), (9, 2), (12, 6), (2, 2, 2, 2, 2)])
+@pytest.mark.parametrize("stops", [(1, 3), (6, 4), (12, 2), (3, 3, 3, 3)])
 def test_a_run_that_was_stopped_ends_with_the_bytes_of_one_that_was_not(
     shards: Shards, tmp_path: Path, whole: dict[str, Any], stops: tuple[int, ...]
 ) -> None:
@@ -183,7 +183,7 @@ def test_how_a_run_is_executed_may_change_when_it_goes_on(shards: Shards, tmp_pa
 
 def test_a_folder_that_is_no_runs_is_refused(shards: Shards, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(BadInput, match="holds files, and no run.json"):
+    with pytest.raises(BadInput, match=r"holds files, and no run\.json"):
         train_run(small(shards), tmp_path)
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
