@@ -103,7 +103,8 @@ def train(
         warmup_steps=warmup_steps, weight_decay=weight_decay, clip_norm=clip_norm, balance=balance,
         balance_coefficient=balance_coefficient, residual_scale=residual_scale, device=where,
         dtype=dtype or ("bfloat16" if where == "cuda" else "float32"), compile=compiled, recompute=recompute,
-        validation_tokens=validation_tokens, log_every=log_every, save_every=save_every, keep_checkpoints="all" if keep_all else "last",
+        validation_tokens=validation_tokens, log_every=log_every, save_every=save_every,
+        keep_checkpoints="all" if keep_all else "last",
     )  # fmt: skip
     results = train_run(config, run, _reporter(), tensorboard)
     if _leads():
