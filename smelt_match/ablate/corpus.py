@@ -11,7 +11,6 @@ from smelt_match.train.manifest import MANIFEST
 from smelt_match.train.shards import Shards
 
 SAMPLE, ALL = "corpus-sample", "corpus-built-in"
-SAMPLE_VALIDATION = 4_000  # tokens of a source at most
 
 
 def built_in(extent: Extent, folder: Path, told: Told) -> Path:
@@ -44,7 +43,6 @@ def _built(place: Path, sample: bool, told: Told) -> Path:
         return place
     told(f"building {place} from {'the committed sample' if sample else 'the texts of this machine'}, byte by byte")
     place.parent.mkdir(parents=True, exist_ok=True)
-    # The sample holds no near copies, as a test says; all arms are validated twice, so that a smaller share serves.
-    recipe = Recipe(max_validation_tokens=SAMPLE_VALIDATION, near=None) if sample else Recipe()
+    recipe = Recipe(near=None) if sample else Recipe()  # the sample holds no near copies, as a test says
     build(BuiltIn(sample_only=sample), Bytes(), place, recipe)
     return place

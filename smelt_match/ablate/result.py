@@ -24,14 +24,14 @@ class SourceLoss(Record):
         source: Its name.
         category: The category it belongs to.
         tokens: Tokens predicted.
-        bytes: Bytes of text that they stand for, or None where they are not known.
+        bytes: Bytes of text that they stand for, in proportion where a source was read in part; None if not known.
         nats: Their summed cross-entropy.
     """
 
     source: str
     category: str
     tokens: Total
-    bytes: Total | None = None
+    bytes: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     nats: Annotated[float, Field(allow_inf_nan=False)]
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from smelt_match import __version__
-from smelt_match.cli import ablate, audit, corpus, count, export, grids, layouts, solve, specs, verify
+from smelt_match.cli import ablate, audit, corpus, count, export, grids, layouts, solve, specs, train, verify
 from smelt_match.errors import SmeltMatchError
 
 app = typer.Typer(
@@ -33,6 +33,7 @@ app.command("audit", epilog=audit.EXAMPLES)(audit.audit)
 app.command("layouts", epilog=layouts.EXAMPLES)(layouts.layouts)
 app.command("grids", epilog=grids.EXAMPLES)(grids.grids)
 app.command("export", epilog=export.EXAMPLES)(export.export)
+app.command("train", epilog=train.EXAMPLES)(train.train)
 app.add_typer(ablate.app, name="ablate")
 app.add_typer(specs.app, name="specs")
 app.add_typer(corpus.app, name="corpus")

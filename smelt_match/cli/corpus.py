@@ -25,7 +25,7 @@ BUILD = """Examples:
 
   smelt-match corpus build --sample -o sample-corpus
 
-  smelt-match corpus build Web/mine=pages Code/ours=src --glob '*.py' -o corpus
+  smelt-match corpus build Web/mine=pages -o corpus
 """
 TOKENIZER = """Examples:
 

@@ -26,7 +26,6 @@ from smelt_match.model.router import Router
 from smelt_match.model.support import BALANCES, RESIDUAL_SCALES, check_buildable, check_choice, vocabulary
 from smelt_match.spec.model import ModelSpec
 
-
 # The visit from 0, the residual stream before and after it (B, S, H), and how it used its experts.
 Watch = Callable[[int, Tensor, Tensor, Balance | None], None]
 

@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch.distributed.checkpoint as dcp
 from safetensors import SafetensorError
 from torch import Tensor
-from torch.distributed.checkpoint import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from smelt_match.errors import BadInput
 from smelt_match.files import read_text, write_atomic
@@ -85,7 +86,7 @@ class Checkpoints:
             self.world.wait()
             with _quiet():
                 writer = HuggingFaceStorageWriter(str(scratch), save_distributed=True)
-                dcp.save(tensors, storage_writer=writer, no_dist=self.world.size == 1)
+                save(tensors, storage_writer=writer, no_dist=self.world.size == 1)
             if self.world.leads:
                 _sync(scratch)
                 shutil.rmtree(final, ignore_errors=True)  # one that was complete, but not yet the latest
@@ -117,7 +118,7 @@ class Checkpoints:
                 raise BadInput("it is not there")
             with _quiet():
                 reader = HuggingFaceStorageReader(str(path))
-                dcp.load(tensors, storage_reader=reader, no_dist=self.world.size == 1)
+                load(tensors, storage_reader=reader, no_dist=self.world.size == 1)
         except (OSError, SafetensorError, CheckpointException, BadInput, ValueError, RuntimeError, KeyError) as error:
             fault = _reason(error)
         faults = self.world.agree(fault)

@@ -44,6 +44,7 @@ class TrainConfig(Record):
         balance: ``loss`` or ``bias``, as in `smelt_match.model.loop.LoopedTransformer`.
         balance_coefficient: Of the balancing loss. bias_rate: Of the balancing bias.
         residual_scale: ``1/r`` or ``1``.
+        validation_tokens: The most of each source that a validation reads, in whole contexts.
         dtype: ``float32``, or ``bfloat16`` for autocast over weights in float32.
         device: ``cpu`` or ``cuda``.
         compile: Whether each block is compiled.
@@ -73,6 +74,7 @@ class TrainConfig(Record):
     balance_coefficient: Annotated[float, Field(ge=0, le=100)] = defaults.BALANCE_COEFFICIENT
     bias_rate: Positive = defaults.BIAS_RATE
     residual_scale: Literal["1/r", "1"] = "1/r"
+    validation_tokens: Annotated[int, Field(ge=1)]
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: Literal["cpu", "cuda"] = "cpu"
     compile: bool = False
@@ -130,7 +132,12 @@ HOW = frozenset({"corpus", "device", "compile", "recompute", "log_every", "save_
 
 
 def plan_run(
-    spec: ModelSpec, shards: Shards, tokens: int, branches: tuple[int, ...] | None = None, **fields: Any
+    spec: ModelSpec,
+    shards: Shards,
+    tokens: int,
+    branches: tuple[int, ...] | None = None,
+    branch_tokens: int | None = None,
+    **fields: Any,
 ) -> TrainConfig:
     """The run of a spec on a corpus, with every default resolved to a number.
 
@@ -139,6 +146,7 @@ def plan_run(
         shards: The corpus.
         tokens: Of the trunk; whole steps of it are taken.
         branches: Steps after which branches fork; default: the paper's, in proportion.
+        branch_tokens: Of each branch, at least one step of them; default: the paper's share of the trunk.
         **fields: Any other field of `TrainConfig` that is not None.
 
     Raises:
@@ -155,9 +163,13 @@ def plan_run(
             "train on more tokens, or with a smaller --rows or --context",
         )
     given.setdefault("micro_rows", defaults.micro_rows(rows, context))
+    given.setdefault("validation_tokens", defaults.validation_tokens(steps * rows * context))
     given.setdefault("learning_rate", defaults.peak_learning_rate(spec, steps * rows * context))
     given.setdefault("warmup_steps", defaults.warmup_steps(steps))
-    given.setdefault("branch_steps", default_branch_steps(steps))
+    given.setdefault(
+        "branch_steps",
+        default_branch_steps(steps) if branch_tokens is None else max(1, branch_tokens // (rows * context)),
+    )
     config = _valid({
         **given, "spec": spec.changed(vocab_size=vocabulary), "corpus": str(shards.folder),
         "corpus_digest": shards.digest, "steps": steps,

@@ -35,7 +35,7 @@ MICRO_TOKENS = 8_192
 
 def active_parameters(spec: ModelSpec) -> int:
     """N: training FLOPs per token, convention ``paper``, over 6. Matched models share it up to their deviation."""
-    return ledger(spec, convention("paper"), context_of(spec)).budget.flops // 6
+    return int(ledger(spec, convention("paper"), context_of(spec)).budget.flops // 6)
 
 
 def peak_learning_rate(spec: ModelSpec, tokens: int) -> float:
@@ -55,7 +55,7 @@ def batch_rows(tokens: int, context: int) -> int:
     """
     wanted = max(1.0, 0.58 * tokens**0.571 / context)
     power = int(wanted).bit_length() - 1
-    return 2 ** (power if wanted < 2**power * 2**0.5 else power + 1)
+    return 1 << (power if wanted < 2**power * 2**0.5 else power + 1)
 
 
 def context_for(spec: ModelSpec) -> int:
@@ -76,3 +76,11 @@ def micro_rows(rows: int, context: int) -> int:
     return max(
         part for part in range(1, rows + 1) if rows % part == 0 and (part * context <= MICRO_TOKENS or part == 1)
     )
+
+
+def validation_tokens(tokens: int) -> int:
+    """The most of each source that a validation reads: a fiftieth of the trunk, so that seven of them cost little.
+
+    Arms of a comparison read the same tokens, whose choice therefore does not blur their differences.
+    """
+    return max(4_096, tokens // 50)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from smelt_match.errors import BadInput, MissingExtra
 
@@ -54,7 +54,11 @@ class MetricsLog:
         if self.board is not None:
             self.board.flush()
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        """For as long as steps are taken."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Close the files."""
         self.metrics.close()
         self.timings.close()

@@ -15,7 +15,7 @@ from __future__ import annotations
 import fcntl
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -164,26 +164,27 @@ class _Run:
     def _steps(self, engine: Engine, leg: Leg, start: int, until: int, checkpoints: Checkpoints) -> None:
         config, pool = self.config, self.shards.trunk if leg.fork is None else self.shards.branch
         board = self.folder / "tensorboard" / leg.name if self.tensorboard else None
-        log = MetricsLog(self.folder / leg.name, start, board) if self.world.leads else None
         pace = Pace(config, self.world)
-        for step in range(start, until):
-            rows = batch(pool, config.seed, step, config.rows, config.context, self.world.rank, self.world.size)
-            logged = (step + 1) % config.log_every == 0 or step + 1 == until
-            measured = engine.step(rows, config.schedule.learning_rate(leg, step), diagnose=logged)
-            self.position = (leg, step + 1)
-            if not measured.is_finite:
-                raise _diverged(measured, leg, step + 1, checkpoints, self._checkpoints(TRUNK))
-            pace.tick()
-            self._tell(leg, step + 1, measured, pace, log if logged else None)
-            if (step + 1) % config.save_every == 0 or step + 1 == until:
-                if log is not None:
-                    log.sync()
-                checkpoints.save(step + 1, engine.tensors())
-                if config.keep_checkpoints == "last":
-                    checkpoints.prune(KEPT)
-                pace.restart()
+        with MetricsLog(self.folder / leg.name, start, board) if self.world.leads else nullcontext() as log:
+            for step in range(start, until):
+                rows = batch(pool, config.seed, step, config.rows, config.context, self.world.rank, self.world.size)
+                logged = (step + 1) % config.log_every == 0 or step + 1 == until
+                measured = engine.step(rows, config.schedule.learning_rate(leg, step), diagnose=logged)
+                self.position = (leg, step + 1)
+                if not measured.is_finite:
+                    raise _diverged(measured, leg, step + 1, checkpoints, self._checkpoints(TRUNK))
+                pace.tick()
+                self._tell(leg, step + 1, measured, pace, log if logged else None)
+                if (step + 1) % config.save_every == 0 or step + 1 == until:
+                    self._save(engine, step + 1, checkpoints, log)
+                    pace.restart()
+
+    def _save(self, engine: Engine, step: int, checkpoints: Checkpoints, log: MetricsLog | None) -> None:
         if log is not None:
-            log.close()
+            log.sync()
+        checkpoints.save(step, engine.tensors())
+        if self.config.keep_checkpoints == "last":
+            checkpoints.prune(KEPT)
 
     def _tell(self, leg: Leg, step: int, measured: Step, pace: Pace, log: MetricsLog | None) -> None:
         if not self.world.leads:

@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
+from smelt_match.errors import BadInput
+
 # The paper's trunk and the steps at which its branches fork; each decays over 10 of the trunk's 205 billion tokens.
 PAPER_STEPS = 196_075
 PAPER_FORKS = (10_000, 20_000, 50_000, 100_000, 150_000, 196_075)
@@ -76,3 +78,15 @@ def default_branch_steps(steps: int) -> int:
 def default_forks(steps: int) -> tuple[int, ...]:
     """The paper's six forks at their places in a trunk of other length; those that fall together are one."""
     return tuple(sorted({max(1, round(Fraction(fork * steps, PAPER_STEPS))) for fork in PAPER_FORKS}))
+
+
+def forks_option(text: str | None) -> tuple[int, ...] | None:
+    """Steps as a person lists them, such as ``50,100``; ``none`` is no branch, and None leaves the choice open."""
+    if text is None:
+        return None
+    if text.strip() == "none":
+        return ()
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and len(part) < 14 and int(part) for part in parts):
+        raise BadInput(f"--branches {text[:60]!r}: steps of the trunk are wanted", "such as 50,100, or none")
+    return tuple(sorted({int(part) for part in parts}))

@@ -1,4 +1,4 @@
-"""Validation loss: every held-out token once, by source.
+"""Validation loss by source, over the same held-out tokens each time.
 
 Token-weighted cross-entropy is the paper's measure (arXiv 2609.01343v3, Sec. 3.1).
 """
@@ -12,7 +12,9 @@ import torch
 
 from smelt_match.spec.parts import Record
 from smelt_match.train.batches import Batch, validation
+from smelt_match.train.config import TrainConfig
 from smelt_match.train.engine import Engine
+from smelt_match.train.manifest import Source
 from smelt_match.train.shards import Shards
 
 
@@ -23,14 +25,15 @@ class SourceLoss(Record):
         name, category: The source's.
         tokens: Predicted tokens, each document's end included.
         nats: Their summed cross-entropy.
-        bytes: UTF-8 bytes of the text, or None where they are unknown.
+        bytes: UTF-8 bytes of their text, or None where they are unknown: of a source that was read in part, its bytes
+            in proportion to the tokens.
     """
 
     name: str
     category: str
     tokens: int
     nats: float
-    bytes: int | None = None
+    bytes: float | None = None
 
 
 class Validation(Record):
@@ -75,23 +78,34 @@ def validate(engine: Engine, shards: Shards) -> Validation:
     batches = [
         (index, batch)
         for index, source in enumerate(sources)
-        for batch in validation(shards, source.name, config.micro_rows, config.context)
+        for batch in _first(validation(shards, source.name, config.micro_rows, config.context), config)
     ]
     sums = torch.zeros(len(sources), 2, dtype=torch.float64, device=world.device)
     for index, batch, counts in _dealt(batches, world.rank, world.size):
         nats, _ = engine.forward(batch)
         if counts:
-            sums[index] += torch.stack((nats.double(), torch.tensor(float(batch.num_targets), dtype=torch.float64,
-                                                                    device=world.device)))  # fmt: skip
+            sums[index, 0] += nats
+            sums[index, 1] += batch.num_targets
     found = world.total(sums).tolist()
     return Validation(
-        sources=tuple(
-            SourceLoss(
-                name=source.name, category=source.category, tokens=int(tokens), nats=nats, bytes=source.validation.bytes
-            )
-            for source, (nats, tokens) in zip(sources, found, strict=True)
-        )
+        sources=tuple(_loss(source, int(tokens), nats) for source, (nats, tokens) in zip(sources, found, strict=True))
     )
+
+
+def _loss(source: Source, tokens: int, nats: float) -> SourceLoss:
+    held = source.validation
+    known = None if held.bytes is None else held.bytes * tokens / held.tokens
+    return SourceLoss(name=source.name, category=source.category, tokens=tokens, nats=nats, bytes=known)
+
+
+def _first(batches: Iterator[Batch], config: TrainConfig) -> Iterator[Batch]:
+    """Whole contexts up to the most tokens that a source may have, and at least one."""
+    rows = max(1, config.validation_tokens // config.context)
+    for batch in batches:
+        yield batch.rows(0, rows)
+        rows -= len(batch.tokens_BS)
+        if rows <= 0:
+            return
 
 
 def _dealt(batches: list[tuple[int, Batch]], rank: int, size: int) -> Iterator[tuple[int, Batch, bool]]:

@@ -50,7 +50,7 @@ def run_of(**fields: Any) -> TrainConfig:
     given: dict[str, Any] = {
         "spec": countable(expand("nano_s85")[0]).changed(vocab_size=257), "corpus": "corpus", "corpus_digest": "0" * 64,
         "context": 128, "rows": 1, "micro_rows": 1, "steps": 100, "forks": (100,), "branch_steps": 5,
-        "learning_rate": 1e-3, "warmup_steps": 10,
+        "learning_rate": 1e-3, "warmup_steps": 10, "validation_tokens": 4096,
     }  # fmt: skip
     return TrainConfig(**{**given, **fields})
 

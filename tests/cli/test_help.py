@@ -37,7 +37,7 @@ EXAMPLES = [line.strip() for text in COMMANDS.values() for line in text.splitlin
 
 
 def test_every_command_shows_an_example_of_itself() -> None:
-    assert len(COMMANDS) == 9
+    assert len(COMMANDS) == 12
     for words, epilog in COMMANDS.items():
         assert f"  smelt-match {' '.join(words)} " in epilog.replace("\n", " \n"), words
 
@@ -48,6 +48,9 @@ def test_every_example_runs(cli: Cli) -> None:
     for name in ("Mixtral-8x7B-v0.1", "Llama-3.1-8B"):  # folders with a config.json, as a user has them
         Path(name).mkdir()
         shutil.copy(CONFIGS / f"{name.lower()}.json", Path(name) / "config.json")
+    Path("pages").mkdir()
+    for number in range(40):
+        (Path("pages") / f"{number}.txt").write_text(f"This is page {number} of forty.")
     for example in EXAMPLES:
         ran = cli(*shlex.split(example)[1:])
         assert ran.code == 0, (example, ran.err)
@@ -91,6 +94,7 @@ def test_the_version_is_told(cli: Cli) -> None:
         (["count", "200m_s95"], {"numpy", "rich"}),
         (["count", "200m_s95", "--format", "json"], {"numpy"}),
         (["grids"], {"numpy", "rich"}),
+        (["corpus", "build", "--help"], set()),
         (["export", "nano_s85", "--to", "megatron", "--vocab-size", "64"], set()),
         (["solve", "-b", "nano_s85", "-l", "mid50x2", "--no-study", "--no-measure"], {"numpy", "rich"}),
     ],

@@ -150,7 +150,10 @@ def _fill(
                     sieve.empty += 1
                     continue
                 if (tokens == encoder.eos_id).any():
-                    raise BadInput(f"source {document.source!r}: a document holds the separator, id {encoder.eos_id}")
+                    raise BadInput(
+                        f"source {document.source!r}: a document holds the separator, id {encoder.eos_id}",
+                        "name another token of the tokenizer with --eos",
+                    )
                 ledger.add(document, key, split, tokens)
         if len(ledger.names) > MAX_SOURCES:
             raise BadInput(

@@ -113,14 +113,14 @@ def read_parquet(path: Path, fields: Fields, tally: Tally) -> Iterator[Document]
     except ImportError:
         raise MissingExtra(f"{path}: reading Parquet: pyarrow is not installed", EXTRA) from None
     try:
-        with explained(path, "read this file"), pyarrow.parquet.ParquetFile(path) as file:
+        with pyarrow.parquet.ParquetFile(path) as file:
             names = _columns(str(path), file.schema_arrow.names, fields)
             number = 0
             for rows in file.iter_batches(columns=names, batch_size=1024):
                 for record in rows.to_pylist():
                     number += 1
                     yield from _record(record, f"{path}: row {number}", fields, tally)
-    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: not a Parquet file that can be read: {str(error).splitlines()[0]}") from None
 
 
