@@ -17,7 +17,12 @@ SECONDS_BETWEEN_LINES = 5.0
 
 
 def training(
-    spec: ModelSpec, shards: Shards, extent: Extent, learning_rate: float | None = None, dtype: str | None = None
+    spec: ModelSpec,
+    shards: Shards,
+    extent: Extent,
+    learning_rate: float | None = None,
+    dtype: str | None = None,
+    validation_tokens: int | None = None,
 ) -> TrainConfig:
     """The run of a sweep's first baseline, which all its arms share but for model and seed.
 
@@ -27,6 +32,7 @@ def training(
         extent: How long.
         learning_rate: The trunk's constant rate.
         dtype: ``float32`` or ``bfloat16``; default: bfloat16 on a GPU.
+        validation_tokens: The most of each source that a validation reads.
     """
     from smelt_match.train.world import default_device
 
@@ -34,6 +40,7 @@ def training(
     return plan_run(
         spec, shards, extent.tokens_trunk, extent.forks, context=extent.context, rows=extent.rows,
         branch_steps=extent.branch_steps, learning_rate=learning_rate, device=device,
+        validation_tokens=validation_tokens,
         dtype=dtype or ("bfloat16" if device == "cuda" else "float32"),
     )  # fmt: skip
 

@@ -32,17 +32,17 @@ EXAMPLES: dict[Kind, str] = {
 
   smelt-match ablate span --scale 200m --sparsity s85,s95 --plan
 
-  smelt-match ablate span --scale nano --points 0,6,12 --seeds 3""",
+  smelt-match ablate span --points 0,6,12 --seeds 3 --plan""",
     "depth": """Examples:
 
   smelt-match ablate depth --scale 200m --plan
 
-  smelt-match ablate depth --scale nano --points 9,12,8x2,12x2 --tokens 1M""",
+  smelt-match ablate depth --points 9,12,8x2,12x2 --tokens 1M --plan""",
     "count": """Examples:
 
-  smelt-match ablate count --scale nano --tokens 200k --seeds 1
+  smelt-match ablate count --scale nano --tokens 200k --seeds 1 --plan
 
-  smelt-match ablate count --scale 200m --corpus my-corpus --launcher slurm --slurm partition=gpu --yes""",
+  smelt-match ablate count --points 1-2 --tokens 1k --validation-tokens 64 -y""",
 }
 
 
@@ -101,6 +101,9 @@ def _command(kind: Kind) -> Callable[..., int]:
         ] = None,
         context: Annotated[int | None, typer.Option("--context", min=2, help="Tokens of a context.")] = None,
         rows: Annotated[int | None, typer.Option("--rows", min=1, help="Contexts of a step.")] = None,
+        validation_tokens: Annotated[
+            int | None, typer.Option("--validation-tokens", min=1, metavar="N", help="The most of each source.")
+        ] = None,
         learning_rate: Annotated[
             float | None, typer.Option("--learning-rate", "--lr", help="Peak rate, the same for all arms.")
         ] = None,
@@ -136,7 +139,7 @@ def _command(kind: Kind) -> Callable[..., int]:
         asked = ablating.Asked(
             kind=kind, scale=scale, sparsity=sparsity, baseline=baseline, points=points, heads=heads, grid=grid,
             tokens=tokens, branches=branches, seeds=seeds, shortlist=shortlist, corpus=corpus, context=context,
-            rows=rows, learning_rate=learning_rate, dtype=dtype,
+            rows=rows, validation_tokens=validation_tokens, learning_rate=learning_rate, dtype=dtype,
         )  # fmt: skip
         parameters = ablating.sbatch_options(slurm or [])
         launch = ablating.Launch(out or asked.folder, launcher, threads, parameters, probe, yes)

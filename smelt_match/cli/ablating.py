@@ -51,6 +51,7 @@ class Asked:
     corpus: Path | None
     context: int | None
     rows: int | None
+    validation_tokens: int | None
     learning_rate: float | None
     dtype: str | None
 
@@ -176,7 +177,7 @@ def sweep_of(asked: Asked, plan: Plan, corpus: Path) -> tuple[Plan, Sweep]:
     from smelt_match.train.shards import Shards
 
     base = plan.points[0].baseline.spec
-    config = training(base, Shards.open(corpus), plan.extent, asked.learning_rate, asked.dtype)
+    config = training(base, Shards.open(corpus), plan.extent, asked.learning_rate, asked.dtype, asked.validation_tokens)
     sweep = Sweep(asked.kind, plan.points, asked.policy, asked.seeds, config, asked.shortlist)
     return replace(plan, extent=extent_of(config)), sweep
 

@@ -11,7 +11,10 @@ STATE=${STATE:-/tmp/slurm-test}
 stop() {
     for name in slurmd slurmctld munged; do
         if [ -f "$STATE/$name.pid" ]; then
-            kill "$(cat "$STATE/$name.pid")" 2>/dev/null || true
+            pid=$(cat "$STATE/$name.pid")
+            kill "$pid" 2>/dev/null || true
+            # A daemon that ends late would delete the file that the next one has written.
+            for _ in 1 2 3 4 5 6 7 8 9 10; do kill -0 "$pid" 2>/dev/null && sleep 1 || break; done
             rm -f "$STATE/$name.pid"
         fi
     done

@@ -175,7 +175,8 @@ def test_a_real_sweep_of_a_tiny_model(cli: Cli) -> None:
     _corpus(Path("small"))
     args: tuple[Any, ...] = (
         "ablate", "count", "--baseline", "tiny.yaml", "--grid", "nano", "--points", "1-2", "--corpus", "small",
-        "--tokens", "1k", "--context", "32", "--rows", "2", "--out", "out", "--format", "json",
+        "--tokens", "1k", "--context", "32", "--rows", "2", "--validation-tokens", "64", "--out", "out",
+        "--format", "json",
     )  # fmt: skip
     first = cli(*args)
     assert first.code == 0, first.err
