@@ -15,7 +15,7 @@ from smelt_match.ablate.folder import write_run
 from smelt_match.ablate.launch import Slot
 from smelt_match.ablate.plan import Plan, Probe, probed_point
 from smelt_match.ablate.sweep import Sweep, arm_of
-from smelt_match.errors import BadInput
+from smelt_match.errors import BadInput, SmeltMatchError
 from smelt_match.train.config import TrainConfig, read_config
 
 WARM_UP = 2
@@ -109,7 +109,11 @@ def main(folder: str, cores: str) -> int:
     """Measure the run of a folder, and print it as JSON."""
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
-    speed, peak = steps(read_config(Path(folder)), Path(folder))
+    try:
+        speed, peak = steps(read_config(Path(folder)), Path(folder))
+    except SmeltMatchError as error:
+        print(error.message.splitlines()[0], file=sys.stderr)
+        return 1
     print(json.dumps({"tokens_per_second": speed, "bytes_peak": peak}))
     return 0
 
