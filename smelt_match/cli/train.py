@@ -22,9 +22,9 @@ EXAMPLES = """Examples:
 
   smelt-match corpus build --sample -o train-corpus
 
-  smelt-match train nano_s0 --corpus train-corpus --run nano-run --tokens 512 --context 64 --rows 2
+  smelt-match train nano_s0 --corpus train-corpus --run nano-run --tokens 256 --context 64 --branches none
 
-  smelt-match train nano_s0 --corpus train-corpus --run other-run --tokens 512 --context 64 --rows 2 --branches 2,4
+  smelt-match train nano_s0 --corpus train-corpus --run branched --tokens 256 --context 64 --branches 2,4 --validation-tokens 64
 """
 SECONDS_BETWEEN_LINES = 2.0
 

@@ -37,7 +37,7 @@ EXAMPLES = [line.strip() for text in COMMANDS.values() for line in text.splitlin
 
 
 def test_every_command_shows_an_example_of_itself() -> None:
-    assert len(COMMANDS) == 12
+    assert len(COMMANDS) == 13
     for words, epilog in COMMANDS.items():
         assert f"  smelt-match {' '.join(words)} " in epilog.replace("\n", " \n"), words
 
