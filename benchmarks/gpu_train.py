@@ -29,7 +29,7 @@ from smelt_match.train.progress import Progress
 from smelt_match.train.run import train_run
 from smelt_match.train.shards import Shards
 
-PAIR = ("200m_s85", "smelt_200m_s85")
+PAIR = ("200m_s85", "200m_s85_smelt")
 RESUMED, COMPILED = 5e-2, 5e-2  # nats; the second over the first ten steps
 
 

@@ -20,11 +20,9 @@ if TYPE_CHECKING:
 
 EXAMPLES = """Examples:
 
-  smelt-match corpus build --sample -o train-corpus
+  smelt-match corpus build --sample -o bytes
 
-  smelt-match train nano_s0 --corpus train-corpus --run nano-run --tokens 512 --context 64 --rows 2
-
-  smelt-match train nano_s0 --corpus train-corpus --run other-run --tokens 512 --context 64 --rows 2 --branches 2,4
+  smelt-match train nano_s0 --corpus bytes --run r --tokens 2k --branches none
 """
 SECONDS_BETWEEN_LINES = 2.0
 
