@@ -180,7 +180,7 @@ def _price(found: Audit, surface: str | None, tokens: str | None) -> Price | Non
 
     chosen, others = choose_surface(surface or "baseline")
     count = _tokens(tokens, chosen.tokens)
-    models = budgets(found, convention("paper"))  # the convention that the F of a surface is counted by
+    models = budgets(found, convention("paper"), None)  # the convention that the F of a surface is counted by
     return None if models is None else price(*models, chosen, others, count)
 
 

@@ -68,7 +68,7 @@ def studies_text(
     agreed, of = agreement(studies)
     note = (
         f"{table.source}: {agreed} of the {of} printed verdicts that can be counted agree; counted by convention "
-        f"{convention.name!r}, each pair in " + ("the context of its baseline" if context is None else context.origin)
+        f"{convention.name!r}, each pair in " + ("the longer context of its two models" if context is None else context.origin)
     )
     text = render(COLUMNS, rows, shown, note)
     if shown == "csv":

@@ -162,7 +162,10 @@ def test_bad_input_is_told(cli: Cli, args: tuple[str, ...], told: str) -> None:
 def test_windows_need_lengths_that_both_are_counted_at(cli: Cli) -> None:
     Path("gemma").mkdir()
     shutil.copy(CONFIGS / "gemma-3-1b.json", "gemma/config.json")
-    refused(cli("audit", "200m_s95", "gemma"), "needs document lengths", "--context N or --lengths FILE")
+    shown = cli("audit", "200m_s95", "gemma", "--mean-context", "392").out
+    assert "for sliding windows taken as one causal document of 783 tokens" in shown
+    unequal = ("audit", "200m_s95", "gemma", "--mean-context", "1000/3")
+    refused(cli(*unequal), "needs document lengths", "--context N or --lengths FILE")
     assert cli("audit", "200m_s95", "gemma", "--context", "4096").code == 0
 
 
