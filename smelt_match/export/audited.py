@@ -90,7 +90,9 @@ def audit_rows(found: Audit) -> list[dict[str, Any]]:
 
 def audit_text(found: Audit, shown: Format) -> str:
     """The table, the overall verdict, what differs most, and how it was counted."""
-    title = f"{found.candidate.name} against {found.baseline.name}: {found.verdict}\n\n"
+    timed = [row.verdict for row in found.compared if row.quantity == "step_time" and row.verdict]
+    beside = "".join(f"; step time: {verdict}" for verdict in timed)
+    title = f"{found.candidate.name} against {found.baseline.name}: {found.verdict}{beside}\n\n"
     lines = [*_missing(found), *(_line(row) for row in found.compared if row.line), *_bytes(found), *_open(found)]
     lines.append(_note(found))
     note = "\n".join(lines) if shown == "table" else "; ".join(lines)

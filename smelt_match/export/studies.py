@@ -12,7 +12,7 @@ from smelt_match.budget.conventions import Convention
 from smelt_match.budget.tolerance import BUDGETS
 from smelt_match.export.audited import NAMES, WORDS, verdict_json
 from smelt_match.export.document import SCHEMA_VERSION
-from smelt_match.export.table import Column, Format, render
+from smelt_match.export.table import Column, Format, comments, render
 from smelt_match.units import fraction_text, grouped, percent, short_fraction
 
 SHORT = dict(zip(get_args(Outcome), ("yes", "partly", "no", "?"), strict=True))
@@ -73,8 +73,9 @@ def studies_text(
     text = render(COLUMNS, rows, shown, note)
     if shown == "csv":
         return text
-    mark = {"md": "- ", "tex": "% "}.get(shown, "")
-    return text + "\n" + "".join(f"{mark}{line}\n" for line in lines)
+    if shown == "tex":
+        return text + "\n" + comments("\n".join(lines))
+    return text + "\n" + "".join(f"- {line}\n" if shown == "md" else f"{line}\n" for line in lines)
 
 
 def agreement(studies: list[Study]) -> tuple[int, int]:

@@ -57,9 +57,13 @@ def render(columns: Sequence[Column], rows: Sequence[Row], form: Format, note: s
     kind = "pipe" if form == "md" else "latex_booktabs"
     text = tabulate(cells, headers, tablefmt=kind, colalign=align, disable_numparse=True)
     if form == "tex":
-        comment = "".join(f"% {line}\n" for line in note.splitlines())
-        return comment + _plain_tex(text) + "\n"
+        return comments(note) + _plain_tex(text) + "\n"
     return text + "\n" + (f"\n{note}\n" if note else "")
+
+
+def comments(text: str) -> str:
+    """A text as LaTeX comments: every line of it, so that none of it is typeset, whatever a file says."""
+    return "".join(f"% {line}\n" for line in text.splitlines())
 
 
 # pdfLaTeX knows these signs only as commands.
