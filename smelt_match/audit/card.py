@@ -91,7 +91,7 @@ class ParamsCard(Record):
     )
     params_active_one_traversal: Count = Field(description="each block once, k experts, without embeddings")
     params_executed_every_visit: Count = Field(description="the same at every visit of every block")
-    params_active_with_embeddings: Count | None = Field(description="one traversal with embedding, value tables and head")
+    params_active_with_embeddings: Count | None = Field(description="one traversal with tables, embedding and head")
     params_total_with_embeddings: Count | None = Field(description="the sum of the first three")
 
 

@@ -23,7 +23,6 @@ from smelt_match.spec.model import Head, ModelSpec
 from smelt_match.spec.parts import Record
 from smelt_match.spec.yaml import load, validate
 
-
 Agreement: TypeAlias = Literal["agree", "partly", "disagree"]
 
 

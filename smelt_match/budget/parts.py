@@ -80,7 +80,8 @@ def _loop_parts(spec: ModelSpec) -> Iterator[Part]:
 
 def injection_parts(spec: ModelSpec) -> Iterator[Part]:
     """The weights of what enters the loop again at every pass."""
-    injection, looped, H = spec.loop and spec.loop.injection, spec.visits.loop, spec.hidden_size
+    injection = None if spec.loop is None else spec.loop.injection
+    looped, H = spec.visits.loop, spec.hidden_size
     first = looped[:1]
     if injection is not None and injection.kind == "concat":
         yield Part("injection", 2 * H * H, f"2·{H}·{H}", blocks=first)

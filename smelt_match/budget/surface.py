@@ -24,7 +24,6 @@ from smelt_match.spec.yaml import load, validate
 from smelt_match.units import parse_fraction
 
 
-
 def _at_most(limit: float) -> Callable[[float], float]:
     def checked(value: float) -> float:
         if value > limit:

@@ -85,8 +85,9 @@ def audit(
 ) -> None:
     """Compare the costs of two models: FLOPs, parameters, KV cache, attention, and the mismatch in nats.
 
-    Both are counted under one convention and in one context, the baseline's unless another is given. A mismatch of
-    FLOPs and parameters is priced along a scaling surface where the surface was fitted; a KV cache has no price.
+    Both are counted under one convention and in one context, the longer of their two unless another is given. A
+    mismatch of FLOPs and parameters is priced along a scaling surface where the surface was fitted, at the context
+    that the surface states; a KV cache has no price.
     """
     from smelt_match.budget.tolerance import parse_tolerance
 
@@ -186,7 +187,7 @@ def _price(found: Audit, surface: str | None, tokens: str | None) -> Price:
     context = found.context if own is None else Context.given(own, f"stated by surface {chosen.name!r}")
     models = budgets(found, convention("paper"), context)  # the convention that the F of a surface is counted by
     if models is None:
-        reason = "the budgets of both models are not determinable"
+        reason = "not both models can be counted"
         return Price(chosen.name, context.mean, count, None, reasons=(reason,))
     if own is None:
         typer.echo(

@@ -54,7 +54,9 @@ def _loop(card: Card) -> list[dict[str, str]]:
             rows.append(_row("train FLOPs/token, worst", drawn.flops_train_per_token_most, f"{at}; convention paper"))
             rows.append(_row("KV elements/token, worst", drawn.kv_elements_per_token_most, f"{at}; the model's own"))
     if loop.backward_visits is not None:
-        rows.append(_row("backward visits", loop.backward_visits, "the last of a looped block, in every training count"))
+        rows.append(
+            _row("backward visits", loop.backward_visits, "of a looped block, its last; in every training count")
+        )
     if loop.injection is not None:
         costs = f"{loop.injection.flops_train_per_token:,} train FLOPs/token by paper, in the counts below"
         rows.append(_row("injection parameters", loop.injection.params, f"{loop.injection.kind}; {costs}"))

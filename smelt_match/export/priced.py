@@ -40,7 +40,8 @@ def price_text(found: Price, gain: float | None, shown: Format) -> str:
     if found.reasons:
         why = [f"mismatch in nats: not estimable by surface {found.surface!r}: {'; '.join(found.reasons)}"]
         if gain is not None:
-            why.append(f"the observed gain of {nats(gain)} nats: nothing to subtract, since what the mismatch explains is not estimable")
+            left = "nothing to subtract, since what the mismatch explains is not estimable"
+            why.append(f"the observed gain of {nats(gain)} nats: {left}")
         return comments("\n".join(why)) if shown == "tex" else "\n".join(why) + "\n"
     rows = [{"term": name, **vars(value)} for name, value in found.terms.items()]
     lines = [_how(found), *(_explained(found, gain) if gain is not None else [])]

@@ -71,9 +71,10 @@ def studies_text(
         rows = [{**row, **{key: ", ".join(map(str, row[key])) for key in lists}} for row in rows]
     lines = [line for study in studies for line in study_lines(study)]
     agreed, of = agreement(studies)
+    where = "the longer context of its two models" if context is None else context.origin
     note = (
         f"{table.source}: {agreed} of the {of} printed verdicts that can be counted agree; counted by convention "
-        f"{convention.name!r}, each pair in " + ("the longer context of its two models" if context is None else context.origin)
+        f"{convention.name!r}, each pair in {where}"
     )
     text = render(COLUMNS, rows, shown, note)
     if shown == "csv":
