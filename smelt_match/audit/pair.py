@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from smelt_match.audit.verdict import Verdict, judge, together
+from smelt_match.budget.components import FAMILIES
 from smelt_match.budget.context import DEFAULT_TOKENS, Context
 from smelt_match.budget.conventions import Convention
 from smelt_match.budget.count import context_of, control_of
@@ -27,7 +28,7 @@ _COLUMNS: dict[Quantity, Callable[[Ledger, Row], Fraction]] = {
 
 @dataclass(frozen=True)
 class Line:
-    """A component of both ledgers: where it stands in each, and what it comes to in all."""
+    """A component of both ledgers, or a family of them: where it stands in each, and what it comes to in all."""
 
     component: str
     places: tuple[str, str]
@@ -44,11 +45,11 @@ class Compared:
     """One quantity of both models.
 
     Attributes:
-        baseline: Its value, exactly, or None where the baseline cannot be counted.
+        baseline: Its value, exactly, or None where the baseline cannot be counted; it is shown beside one that cannot.
         candidate: The candidate's.
         tolerance: The largest |deviation| that counts as matched, or None for a quantity that no budget binds.
-        missing: What keeps it from being counted, in words; empty where both values are known.
-        line: The component whose values differ most; None where none does.
+        missing: What keeps the two from being compared, in words; empty where both values are known.
+        line: The component whose values differ most; None where the totals are the same.
         worst: Both values at the greatest number of passes, where a number of passes is drawn and bounded.
     """
 
@@ -63,7 +64,7 @@ class Compared:
     @property
     def ratio(self) -> Fraction | None:
         """Candidate over baseline, exactly."""
-        if self.baseline is None or self.candidate is None:
+        if self.missing or self.baseline is None or self.candidate is None:
             return None
         return self.candidate / self.baseline
 
@@ -145,7 +146,7 @@ def audit(
     """Compare two models.
 
     Args:
-        override: The context of both; default: the one that the baseline states or is counted at.
+        override: The context of both; default: the longer of the two that they state or are counted at.
         tolerance: What counts as matched; a step time is held to the tolerance of FLOPs.
         step_times: Measured seconds of a training step of either, where somebody measured them.
     """
@@ -161,17 +162,24 @@ def _compared(
 ) -> Compared | None:
     """One quantity; None where it is no budget and there is nothing to compare."""
     limit: Fraction | None = getattr(tolerance, quantity, None)
-    missing = "; ".join(dict.fromkeys(text for end in ends if (text := unstated(end))))
-    if not missing and convention.head and quantity in ("flops", "params"):
-        missing = _one_vocabulary(ends)
-    if missing:
-        return None if limit is None else Compared(quantity, tolerance=limit, missing=missing)
-    first, second = (ledger(end, convention, context) for end in ends if isinstance(end, ModelSpec))
-    values = [Fraction(getattr(book.budget, quantity)) for book in (first, second)]
-    if not values[0]:
+    gaps = [unstated(end) for end in ends]
+    if not any(gaps) and convention.head and quantity in ("flops", "params"):
+        gaps = _one_vocabulary(ends)
+    books = [ledger(end, convention, context) if isinstance(end, ModelSpec) else None for end in ends]
+    baseline, candidate = (
+        None if book is None or gap else Fraction(getattr(book.budget, quantity))
+        for book, gap in zip(books, gaps, strict=True)
+    )
+    if any(gaps):
+        missing = "; ".join(filter(None, dict.fromkeys(gaps)))
+        return None if limit is None else Compared(quantity, baseline, candidate, limit, missing)
+    if not baseline:
         return None
-    line = _most_different(quantity, (first, second))
-    return Compared(quantity, values[0], values[1], limit, "", line, _worst(quantity, (first, second)))
+    first, second = books
+    assert first is not None
+    assert second is not None
+    line = None if baseline == candidate else _most_different(quantity, (first, second))
+    return Compared(quantity, baseline, candidate, limit, "", line, _worst(quantity, (first, second)))
 
 
 def _worst(quantity: Quantity, books: tuple[Ledger, Ledger]) -> tuple[Fraction, Fraction] | None:
@@ -185,11 +193,21 @@ def _worst(quantity: Quantity, books: tuple[Ledger, Ledger]) -> tuple[Fraction, 
 
 
 def common_context(baseline: Head, candidate: Head, override: Context | None = None) -> Context:
-    """The one context that both models are counted at: the caller's, or the baseline's."""
-    if override is not None:
-        return override
-    stated = next((end for end in (baseline, candidate) if isinstance(end, ModelSpec)), None)
-    return Context.causal(DEFAULT_TOKENS) if stated is None else context_of(stated)
+    """The one context that both models are counted at, whichever is named first: the caller's, or the longer one.
+
+    Where a model has sliding windows and only a mean is known, it is that of one causal document.
+    """
+    models = [end for end in (baseline, candidate) if isinstance(end, ModelSpec)]
+    stated = [context_of(end) for end in models] or [Context.causal(DEFAULT_TOKENS)]
+    longest = max(stated, key=lambda context: context.mean)
+    if longest.mean > min(context.mean for context in stated):
+        longest = replace(longest, origin=f"{longest.origin}, the longer of the two")
+    return _with_lengths(longest if override is None else override, *models)
+
+
+def _with_lengths(context: Context, *models: ModelSpec) -> Context:
+    """The context, as one document where a model has windows to cut it by."""
+    return context.document if any(model.windowed for model in models) else context
 
 
 def unstated(end: Head) -> str:
@@ -204,29 +222,33 @@ def unstated(end: Head) -> str:
     return f"{end.name} does not state {', '.join(fields)}"
 
 
-def _one_vocabulary(ends: tuple[Head, Head]) -> str:
-    """Says so where one end alone states a vocabulary: a head counted in one model only would compare nothing."""
-    without = [end.name for end in ends if getattr(end, "vocab_size", None) is None]
-    return f"{without[0]} does not state vocab_size" if len(without) == 1 else ""
+def _one_vocabulary(ends: tuple[Head, Head]) -> list[str]:
+    """What keeps either end from being counted where one alone states a vocabulary: one head would compare nothing."""
+    gaps = ["" if getattr(end, "vocab_size", None) else f"{end.name} does not state vocab_size" for end in ends]
+    return gaps if gaps.count("") == 1 else ["", ""]
 
 
-def budgets(found: Audit, convention: Convention) -> tuple[Budget, Budget, Budget] | None:
-    """Baseline, candidate and the baseline's control of Eq. 1, under another convention in the same context."""
+def budgets(found: Audit, convention: Convention, override: Context | None) -> tuple[Budget, Budget, Budget] | None:
+    """Baseline, candidate and the baseline's control of Eq. 1, under another convention, and in another context."""
     if not (isinstance(found.baseline, ModelSpec) and isinstance(found.candidate, ModelSpec)):
         return None
     models = found.baseline, found.candidate, control_of(found.baseline)
-    first, second, third = (ledger(model, convention, found.context).budget for model in models)
+    context = _with_lengths(override or found.context, *models)
+    first, second, third = (ledger(model, convention, context).budget for model in models)
     return first, second, third
 
 
 def _most_different(quantity: Quantity, books: tuple[Ledger, Ledger]) -> Line | None:
-    """The component whose two values are furthest apart; the first in the ledger where several are."""
+    """The component whose two values are furthest apart; the first in the ledger where several are.
+
+    Components that are the same weights under another name are one.
+    """
     column = _COLUMNS[quantity]
     rows: dict[str, tuple[list[Row], list[Row]]] = {}
     for side, book in enumerate(books):
         for row in book.rows:
             if column(book, row):
-                rows.setdefault(row.component, ([], []))[side].append(row)
+                rows.setdefault(FAMILIES.get(row.component, row.component), ([], []))[side].append(row)
     lines = [
         Line(
             component, (_places(ours), _places(theirs)), (_sum(column, books[0], ours), _sum(column, books[1], theirs))

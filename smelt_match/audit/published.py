@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -22,6 +22,8 @@ from smelt_match.spec.family import shipped
 from smelt_match.spec.model import Head, ModelSpec
 from smelt_match.spec.parts import Record
 from smelt_match.spec.yaml import load, validate
+
+Agreement: TypeAlias = Literal["agree", "partly", "disagree"]
 
 
 class Ticks(Record):
@@ -38,15 +40,24 @@ class Span(Record):
     percent: Annotated[int, Field(ge=1, le=100)]
     passes: Annotated[int, Field(ge=2)] | None = None
 
+    def covers(self, counted: Span) -> bool:
+        """Whether a counted span is this one; one that is printed without passes is meant for any number of them."""
+        return self.percent == counted.percent and self.passes in (None, counted.passes)
+
     def __str__(self) -> str:
         return f"{self.percent} %" + (f" at r = {self.passes}" if self.passes is not None else "")
 
 
 class PairRule(Record):
-    """Shipped specs by name or pattern, and what they are compared with: by default, what each names in ``matches``."""
+    """Shipped specs by name or pattern, and what they are compared with: by default, what each names in ``matches``.
+
+    Attributes:
+        compared_at: The budget that the study means to hold equal in these pairs, or None where it says nothing of it.
+    """
 
     candidate: str
     baseline: str | None = None
+    compared_at: Literal["flops", "params"] | None = None
 
 
 class PrintedRow(Record):
@@ -74,11 +85,13 @@ class Study:
 
     Attributes:
         audits: One for each pair whose two ends ship.
+        kinds: The budget that each of them is compared at, or None.
         absent: Why a pair has no audit.
     """
 
     row: PrintedRow
     audits: tuple[Audit, ...]
+    kinds: tuple[str | None, ...]
     absent: tuple[str, ...]
 
     @cached_property
@@ -106,6 +119,12 @@ class Study:
             known = [one for one in known if one.verdicts[budget].is_matched]
         return sorted(known, key=lambda one: -abs(one[budget].deviation or Fraction(0)))
 
+    def by_kind(self, audits: list[Audit]) -> dict[str, tuple[int, int]]:
+        """How many of these pairs, out of how many, are compared at equal FLOPs and at equal parameters."""
+        these = set(map(id, audits))
+        chosen = [kind for one, kind in zip(self.audits, self.kinds, strict=True) if id(one) in these]
+        return {kind: (chosen.count(kind), self.kinds.count(kind)) for kind in dict.fromkeys(self.kinds) if kind}
+
     def otherwise(self, found: Audit, budget: Quantity) -> dict[str, Fraction]:
         """The deviation of a pair by each named convention whose verdict is the printed one."""
         printed, agree = getattr(self.row.printed, budget), {}
@@ -128,8 +147,16 @@ class Study:
     @property
     def spans_unlike(self) -> list[Span]:
         """The printed spans that no candidate has; empty where none can be counted."""
-        known = {(None, span.percent) for span in self.spans} | {(span.passes, span.percent) for span in self.spans}
-        return [span for span in self.row.spans if self.spans and (span.passes, span.percent) not in known]
+        return [span for span in self.row.spans if self.spans and not any(map(span.covers, self.spans))]
+
+    @property
+    def spans_verdict(self) -> Agreement | None:
+        """Whether every printed span is that of a candidate and the other way round; None where none can be counted."""
+        if not self.spans:
+            return None
+        printed = [any(span.covers(ours) for ours in self.spans) for span in self.row.spans]
+        counted = [any(span.covers(ours) for span in self.row.spans) for ours in self.spans]
+        return "agree" if all(printed + counted) else "partly" if any(counted) else "disagree"
 
 
 def table(name: str) -> PrintedTable:
@@ -141,16 +168,17 @@ def table(name: str) -> PrintedTable:
 def studies(
     printed: PrintedTable, convention: Convention, override: Context | None = None, tolerance: Tolerance = PAPERS
 ) -> list[Study]:
-    """Every row of a table recomputed, each pair in the context of its baseline unless another is given."""
+    """Every row of a table recomputed, each pair in the longer context of its two models unless another is given."""
     found = []
     for row in printed.rows:
-        audits, absent = [], []
-        for pair in _pairs(row):
+        audits, kinds, absent = [], [], []
+        for rule, pair in _pairs(row):
             if isinstance(pair, str):
                 absent.append(pair)
             else:
                 audits.append(audit(*pair, convention, override, tolerance))
-        found.append(Study(row, tuple(audits), tuple(absent)))
+                kinds.append(rule.compared_at)
+        found.append(Study(row, tuple(audits), tuple(kinds), tuple(absent)))
     return found
 
 
@@ -160,19 +188,19 @@ def pair_name(found: Audit) -> str:
     return found.candidate.name if own else f"{found.candidate.name} to {found.baseline.name}"
 
 
-def _pairs(row: PrintedRow) -> Iterator[tuple[Head, Head] | str]:
-    """The pairs of a row, or what is missing for one."""
+def _pairs(row: PrintedRow) -> Iterator[tuple[PairRule, tuple[Head, Head] | str]]:
+    """The pairs of a row with the rule that names them, or what is missing for one."""
     entries = shipped()
     for rule in row.pairs:
         names = [name for name in entries if fnmatchcase(name, rule.candidate)]
         if not names:
-            yield f"no spec named {rule.candidate} ships"
+            yield rule, f"no spec named {rule.candidate} ships"
         for name in names:
             candidate = entries[name].spec
             baseline = entries.get(rule.baseline or candidate.matches or "")
             if baseline is not None:
-                yield baseline.spec, candidate
+                yield rule, (baseline.spec, candidate)
             elif not isinstance(candidate, ModelSpec):
-                yield candidate, candidate  # it cannot be counted, whatever it is compared with
+                yield rule, (candidate, candidate)  # it cannot be counted, whatever it is compared with
             else:
-                yield f"{name} names no baseline that ships"
+                yield rule, f"{name} names no baseline that ships"

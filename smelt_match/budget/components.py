@@ -244,6 +244,13 @@ KEYS_AND_VALUES = _whole(
     lambda m: "{H}·{n_kv}·({d} + {d_v})" if m.form.d_v else "2·{H}·{d}·{n_kv}",
     lambda m: m.H * m.n_kv * (m.d + _value_dim(m)), _always,
 )  # fmt: skip
+# What a loop's policy splits or renames is still the same weights: ledgers are compared by these names.
+FAMILIES = {
+    QUERIES.name: BLOCK_COMPONENTS[0].name,
+    KEYS_AND_VALUES.name: BLOCK_COMPONENTS[0].name,
+    "final norm": "norms after the stack",
+    "norm after a pass": "norms after the stack",
+}
 FINAL_NORM = _whole(
     "final norm", lambda m: "2·{H}" if m.form.norm_bias else "{H}", lambda m: (1 + m.form.norm_bias) * m.H, _norms
 )

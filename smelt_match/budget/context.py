@@ -79,6 +79,17 @@ class Context:
         return cls.documents([tokens], window, f"one causal document of {tokens:,} tokens")
 
     @property
+    def document(self) -> Context:
+        """The one causal document of 2c − 1 tokens where only the mean is known: the same c, and a length to cut.
+
+        A mean whose 2c − 1 is no whole number stays as it is.
+        """
+        if self.lengths or self.sequence.denominator > 1:
+            return self
+        one = Context.causal(int(self.sequence))
+        return replace(one, origin=f"{self.origin}; for sliding windows taken as {one.origin}, which has this mean")
+
+    @property
     def sequence(self) -> Fraction:
         """The length s of the one causal document with this (unwindowed) mean: s = 2c − 1."""
         return 2 * self.full - 1

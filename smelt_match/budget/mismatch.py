@@ -20,7 +20,7 @@ from itertools import product
 
 from smelt_match.budget.deviation import deviation, sparsity
 from smelt_match.budget.ledger import Budget
-from smelt_match.budget.surface import Surface
+from smelt_match.budget.surface import MOST_NATS, Surface
 from smelt_match.units import MINUS
 
 TERMS = ("flops_at_equal_sparsity", "flops_through_sparsity", "params_through_sparsity", "total")
@@ -46,22 +46,26 @@ class Price:
 
     Attributes:
         surface: The name of the surface.
+        context: The mean attended context that F of both was counted at.
         tokens: D, the training tokens at both ends. Eq. 2 adds its data term, so that D moves no difference; it
             decides only whether the ends lie where the surface was fitted.
-        sparsities: S of both ends by Eq. 1, against the one control.
+        sparsities: S of both ends by Eq. 1, against the one control; None where an end cannot be counted.
         terms: The terms of the difference and their total; empty where nothing can be estimated.
         reasons: Why nothing can be estimated.
         compared: The surfaces that the interval spans.
-        rounded: Whether the interval has the rounding of the printed coefficients in it.
+        rounded: Those of them whose rounding of the printed coefficients is in the interval.
+        rmse: The error of the fit of each of them, where it is stated; no interval holds it.
     """
 
     surface: str
+    context: Fraction
     tokens: float
-    sparsities: tuple[Fraction, Fraction]
+    sparsities: tuple[Fraction, Fraction] | None
     terms: Mapping[str, Nats] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
     compared: tuple[str, ...] = ()
-    rounded: bool = False
+    rounded: tuple[str, ...] = ()
+    rmse: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def explained(self) -> dict[str, Nats]:
@@ -75,41 +79,56 @@ class Price:
 
 
 def price(
-    baseline: Budget, candidate: Budget, control: Budget, surface: Surface, others: Iterable[Surface], tokens: float
-) -> Price:
+    baseline: Budget, candidate: Budget, control: Budget, surface: Surface, others: Iterable[Surface], tokens: float,
+    context: Fraction,
+) -> Price:  # fmt: skip
     """The price of what ``candidate`` has over ``baseline``, by ``surface``.
 
     Args:
         baseline: By the convention that the surface's F is counted by, as the others; the shipped ones by ``paper``.
         control: The fully active control of Eq. 1, for both ends.
-        others: Further surfaces for the interval; those whose fitted range does not hold the ends are left out.
+        others: Further surfaces for the interval; those whose fitted range does not hold the ends, or whose F was
+            counted at another context, are left out.
         tokens: D.
+        context: The mean attended context that the budgets were counted at: the surface's own, where it states one.
     """
     sparsities = sparsity(baseline, control), sparsity(candidate, control)
-    ends = [(float(end.flops), float(S)) for end, S in zip((baseline, candidate), sparsities, strict=True)]
+    ends = [(float(end.flops), 1 - S) for end, S in zip((baseline, candidate), sparsities, strict=True)]
     reasons = tuple(outside(surface, ends, tokens))
     if reasons:
-        return Price(surface.name, tokens, sparsities, reasons=reasons)
+        return Price(surface.name, context, tokens, sparsities, reasons=reasons)
     off = deviation(candidate, baseline)
-    steps = math.log1p(off.flops), math.log1p(off.params)
-    around = [surface, *(other for other in others if not any(outside(other, ends, tokens)))]
+    steps = _log_ratio(off.flops), _log_ratio(off.params)
+    alike = [other for other in others if other.mean_context == surface.mean_context]
+    around = [surface, *(other for other in alike if not any(outside(other, ends, tokens)))]
     spread = [_terms(rounding, ends[0], steps) for member in around for rounding in _roundings(member)]
     terms = {
         name: Nats(value, min(other[name] for other in spread), max(other[name] for other in spread))
         for name, value in _terms(surface, ends[0], steps).items()
     }
-    compared = tuple(member.name for member in around)
-    return Price(surface.name, tokens, sparsities, terms, (), compared, all(member.half_units for member in around))
+    return Price(
+        surface.name, context, tokens, sparsities, terms, (), tuple(member.name for member in around),
+        tuple(member.name for member in around if member.half_units),
+        {member.name: member.rmse for member in around if member.rmse is not None},
+    )  # fmt: skip
 
 
-def outside(surface: Surface, ends: Iterable[tuple[float, float]], tokens: float) -> Iterator[str]:
-    """Where points (F, S) at D lie outside the range that a surface was fitted on, in words."""
+def _log_ratio(off: Fraction) -> float:
+    """ln(1 + off): exact near 0, where the sum would round, and near −1, where ``off`` would."""
+    return math.log1p(off) if abs(off) < Fraction(1, 2) else math.log(1 + off)
+
+
+def outside(surface: Surface, ends: Iterable[tuple[float, Fraction]], tokens: float) -> Iterator[str]:
+    """Where points (F, 1 − S) at D lie outside the range that a surface was fitted on, or have no loss, in words."""
     if surface.tokens is not None and not _within(tokens, surface.tokens):
         yield f"{tokens:.4g} training tokens are outside {_words(surface.tokens)}"
-    for end, (F, S) in zip(("baseline", "candidate"), ends, strict=True):
+    for end, (F, active) in zip(("baseline", "candidate"), ends, strict=True):
+        capacity = max(rounding.log_capacity(F, float(active)) for rounding in _roundings(surface))
+        if capacity > math.log(MOST_NATS):
+            yield f"the {end}'s capacity term is e^{capacity:.4g} nats, more than {MOST_NATS:g}"
         checks = (
             ("training FLOPs per token", F, surface.flops_per_token),
-            ("S", S, surface.sparsity),
+            ("S", float(1 - active), surface.sparsity),
             ("training FLOPs", F * tokens, surface.flops),
         )
         for what, value, limits in checks:
@@ -125,14 +144,16 @@ def _words(limits: list[float]) -> str:
     return f"{limits[0]:.4g} to {limits[1]:.4g}"
 
 
-def _terms(surface: Surface, start: tuple[float, float], steps: tuple[float, float]) -> dict[str, float]:
-    """The terms from (F, S) of the baseline over ln(F'/F) and ln(N'/N)."""
+def _terms(surface: Surface, start: tuple[float, Fraction], steps: tuple[float, float]) -> dict[str, float]:
+    """The terms from (F, 1 − S) of the baseline over ln(F'/F) and ln(N'/N)."""
     in_flops, in_params = steps
-    first = surface.capacity(*start)
+    log_first = surface.log_capacity(start[0], float(start[1]))
     exponent = (surface.b - surface.a) * in_flops - surface.b * in_params
-    mean = first * math.expm1(exponent) / exponent if exponent else first
+    # from the larger end, so that nothing overflows however far the two are apart
+    total = math.copysign(math.exp(log_first + max(exponent, 0.0)) * -math.expm1(-abs(exponent)), exponent)
+    mean = total / exponent if exponent else math.exp(log_first)
     values = (-surface.a * mean * in_flops, surface.b * mean * in_flops, -surface.b * mean * in_params)
-    return dict(zip(TERMS, (*values, first * math.expm1(exponent)), strict=True))
+    return dict(zip(TERMS, (value + 0.0 for value in (*values, total)), strict=True))  # no −0
 
 
 def _roundings(surface: Surface) -> Iterator[Surface]:

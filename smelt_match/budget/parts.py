@@ -51,6 +51,12 @@ def parts_of(spec: ModelSpec) -> tuple[Part, ...]:
     return (*_loop_parts(spec), *_value_parts(spec), *(_extra(extra, spec.num_layers) for extra in spec.extras))
 
 
+def params_value_tables(spec: ModelSpec) -> int:
+    """Parameters of the value tables of all layers that have one."""
+    tables = [part for part in _value_parts(spec) if part.embedding]
+    return sum(part.params * len(part.blocks or ()) for part in tables)
+
+
 def _extra(extra: Extra, num_layers: int) -> Part:
     blocks = None if extra.layers is None else parse_layers(extra.layers, num_layers)
     return Part(extra.name, extra.params, extra.formula, extra.cost, blocks, extra.executions)
@@ -61,8 +67,22 @@ def _loop_parts(spec: ModelSpec) -> Iterator[Part]:
     if loop is None:
         return
     looped = spec.visits.loop
-    first, last = looped[:1], looped[-1:]
-    injection = loop.injection
+    last = looped[-1:]
+    yield from injection_parts(spec)
+    if loop.norm_after_visit:
+        yield Part("norm after a pass", H, f"{H}", "gain", last)
+    if loop.lora_rank is not None:
+        sums = [(min(loop.lora_rank, *sides), *sides, times) for times, *sides in _matrices(spec)]
+        params = sum(times * rank * (rows + columns) for rank, rows, columns, times in sums)
+        formula = " + ".join(f"{times}·{rank}·({rows} + {columns})" for rank, rows, columns, times in sums)
+        yield Part("adapters of a visit", params, formula, blocks=looped, copies=True)
+
+
+def injection_parts(spec: ModelSpec) -> Iterator[Part]:
+    """The weights of what enters the loop again at every pass."""
+    injection = None if spec.loop is None else spec.loop.injection
+    looped, H = spec.visits.loop, spec.hidden_size
+    first = looped[:1]
     if injection is not None and injection.kind == "concat":
         yield Part("injection", 2 * H * H, f"2·{H}·{H}", blocks=first)
     if injection is not None and injection.kind == "diagonal":
@@ -71,13 +91,6 @@ def _loop_parts(spec: ModelSpec) -> Iterator[Part]:
             yield Part("injection", H * H, f"{H}·{H}", blocks=first)
     if injection is not None and injection.params is not None:
         yield Part("injection", injection.params, str(injection.params), blocks=looped, skipped=1)
-    if loop.norm_after_visit:
-        yield Part("norm after a pass", H, f"{H}", "gain", last)
-    if loop.lora_rank is not None:
-        sums = [(min(loop.lora_rank, *sides), *sides, times) for times, *sides in _matrices(spec)]
-        params = sum(times * rank * (rows + columns) for rank, rows, columns, times in sums)
-        formula = " + ".join(f"{times}·{rank}·({rows} + {columns})" for rank, rows, columns, times in sums)
-        yield Part("adapters of a visit", params, formula, blocks=looped, copies=True)
 
 
 def _matrices(spec: ModelSpec) -> list[tuple[int, int, int]]:

@@ -22,8 +22,10 @@ def with_passes(spec: ModelSpec, passes: int) -> ModelSpec:
     layout = spec.visits.with_passes(passes)
     if layout.is_unlooped and (spec.loop is not None or spec.backward_visits is not None):
         raise BadInput(f"{spec.name}: at one pass nothing is looped, but the spec has attributes of a loop")
-    back = spec.backward_visits
-    kept = {} if back is None else {"backward_visits": min(back, passes)}
+    back, loop = spec.backward_visits, spec.loop
+    kept: dict[str, Any] = {} if back is None else {"backward_visits": min(back, passes)}
+    if loop is not None and loop.kv_ring is not None:
+        kept["loop"] = loop.model_dump(exclude_unset=True) | {"kv_ring": min(loop.kv_ring, passes)}
     return spec.changed(layout=layout.canonical, **kept)
 
 

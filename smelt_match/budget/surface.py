@@ -6,20 +6,40 @@ L validation loss in nats. Source: arXiv 2609.01343v3, Sec. 4.2 and 4.3.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from smelt_match.errors import BadInput, close_names
 from smelt_match.files import read_text
 from smelt_match.resources import data_files
+from smelt_match.spec.model import Rational
 from smelt_match.spec.parts import Record
 from smelt_match.spec.yaml import load, validate
+from smelt_match.units import parse_fraction
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Range = Annotated[list[float], Field(min_length=2, max_length=2)]
+
+def _at_most(limit: float) -> Callable[[float], float]:
+    def checked(value: float) -> float:
+        if value > limit:
+            raise ValueError(f"at most {limit:g} is possible, found {value:g}")
+        return value
+
+    return checked
+
+
+MOST_NATS = 1000.0
+Nats = Annotated[float, Field(ge=0, le=MOST_NATS, allow_inf_nan=False)]
+Scale = Annotated[float, Field(gt=0, allow_inf_nan=False), AfterValidator(_at_most(1e200))]
+Exponent = Annotated[float, Field(gt=0, le=5, allow_inf_nan=False)]
+Amount = Annotated[float, Field(gt=0, allow_inf_nan=False), AfterValidator(_at_most(1e60))]
+Share = Annotated[float, Field(ge=-1e6, lt=1, allow_inf_nan=False)]
+Amounts = Annotated[list[Amount], Field(min_length=2, max_length=2)]
 
 
 class Surface(Record):
@@ -27,20 +47,23 @@ class Surface(Record):
 
     name: str
     source: str = ""
-    E: Annotated[float, Field(ge=0, allow_inf_nan=False, description="irreducible loss, nats")]
-    A: Annotated[Positive, Field(description="of the capacity term")]
-    K: Annotated[Positive, Field(description="of the data term")]
-    a: Annotated[Positive, Field(description="exponent of F")]
-    b: Annotated[float, Field(allow_inf_nan=False, description="exponent of 1 − S")]
-    c: Annotated[Positive, Field(description="exponent of D")]
-    rmse: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(None, description="of the fit, nats")
-    half_units: dict[Literal["E", "A", "K", "a", "b", "c"], Positive] = Field(
+    E: Annotated[Nats, Field(description="irreducible loss, nats")]
+    A: Annotated[Scale, Field(description="of the capacity term")]
+    K: Annotated[Scale, Field(description="of the data term")]
+    a: Annotated[Exponent, Field(description="exponent of F")]
+    b: Annotated[float, Field(ge=-5, le=5, allow_inf_nan=False, description="exponent of 1 − S")]
+    c: Annotated[Exponent, Field(description="exponent of D")]
+    rmse: Nats | None = Field(None, description="of the fit, nats")
+    half_units: dict[Literal["E", "A", "K", "a", "b", "c"], Scale] = Field(
         default_factory=dict, description="half a unit of the last printed digit of a coefficient, where it is rounded"
     )
-    flops_per_token: Range | None = Field(None, description="least and greatest F of the fit")
-    sparsity: Range | None = Field(None, description="least and greatest S of the fit")
-    tokens: Range | None = Field(None, description="least and greatest D of the fit")
-    flops: Range | None = Field(None, description="least and greatest C of the fit")
+    mean_attended_context: Rational | None = Field(None, description="c that its F was counted at")
+    flops_per_token: Amounts | None = Field(None, description="least and greatest F of the fit")
+    sparsity: Annotated[list[Share], Field(min_length=2, max_length=2)] | None = Field(
+        None, description="least and greatest S of the fit"
+    )
+    tokens: Amounts | None = Field(None, description="least and greatest D of the fit")
+    flops: Amounts | None = Field(None, description="least and greatest C of the fit")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -49,17 +72,29 @@ class Surface(Record):
             for name in ("flops_per_token", "sparsity", "tokens", "flops")
             if (ends := getattr(self, name)) is not None and not ends[0] <= ends[1]
         ]
+        faults += [
+            f"half_units: {name}: {half:g} is not less than the coefficient, {getattr(self, name):g}"
+            for name, half in self.half_units.items()
+            if not half < abs(getattr(self, name))
+        ]
         if faults:
             raise ValueError("\n".join(faults))
         return self
 
-    def capacity(self, F: float, S: float) -> float:
-        """The capacity-limited term, A·(1 − S)^b / F^a, in nats."""
-        return float(self.A * (1 - S) ** self.b / F**self.a)
+    @property
+    def mean_context(self) -> Fraction | None:
+        """The mean attended context that its F was counted at, or None where it is not stated."""
+        if self.mean_attended_context is None:
+            return None
+        return parse_fraction(self.mean_attended_context, "mean_attended_context")
+
+    def log_capacity(self, F: float, active: float) -> float:
+        """The natural log of the capacity-limited term, A·(1 − S)^b / F^a, at 1 − S = ``active``."""
+        return math.log(self.A) + self.b * math.log(active) - self.a * math.log(F)
 
     def loss(self, F: float, S: float, D: float) -> float:
         """Eq. 2 in nats."""
-        return self.E + self.capacity(F, S) + float(self.K / D**self.c)
+        return self.E + math.exp(self.log_capacity(F, 1 - S)) + math.exp(math.log(self.K) - self.c * math.log(D))
 
 
 class SurfaceFile(Record):

@@ -9,7 +9,7 @@ import typer
 
 from smelt_match.cli import options
 from smelt_match.errors import AnswerIsNo, BadInput, close_names
-from smelt_match.units import parse_fraction
+from smelt_match.units import parse_fraction, short_fraction
 
 if TYPE_CHECKING:
     from smelt_match.audit.pair import Audit
@@ -85,8 +85,9 @@ def audit(
 ) -> None:
     """Compare the costs of two models: FLOPs, parameters, KV cache, attention, and the mismatch in nats.
 
-    Both are counted under one convention and in one context, the baseline's unless another is given. A mismatch of
-    FLOPs and parameters is priced along a scaling surface where the surface was fitted; a KV cache has no price.
+    Both are counted under one convention and in one context, the longer of their two unless another is given. A
+    mismatch of FLOPs and parameters is priced along a scaling surface where the surface was fitted, at the context
+    that the surface states; a KV cache has no price.
     """
     from smelt_match.budget.tolerance import parse_tolerance
 
@@ -95,6 +96,8 @@ def audit(
     override = options.context_option(mean_context, context, lengths, window)
     limits, required, times = parse_tolerance(tolerance), _required(require), _step_times(step_time)
     observed = _gain(gain)
+    if candidate is not None and TABLE1 in (baseline, candidate):
+        raise BadInput(f"audit {TABLE1}: the table stands alone, without a second model", f"smelt-match audit {TABLE1}")
     if candidate is None:
         _refuse_second(baseline, {"--require": require, "--step-time": step_time, "--surface": surface, "--gain": gain,
                                   "--tokens": tokens, "--vocab-size": vocab_size,
@@ -171,17 +174,28 @@ def _audits(
     return [compare(*ends, rule, override, limits, times) for rule in rules]
 
 
-def _price(found: Audit, surface: str | None, tokens: str | None) -> Price | None:
-    """What the mismatch is worth; None where a model cannot be counted."""
+def _price(found: Audit, surface: str | None, tokens: str | None) -> Price:
+    """What the mismatch is worth, at the context that the surface states for its F, or else at the audit's."""
     from smelt_match.audit.pair import budgets
+    from smelt_match.budget.context import Context
     from smelt_match.budget.conventions import convention
-    from smelt_match.budget.mismatch import price
+    from smelt_match.budget.mismatch import Price, price
     from smelt_match.budget.surface import choose_surface
 
-    chosen, others = choose_surface(surface or "baseline")
-    count = _tokens(tokens, chosen.tokens)
-    models = budgets(found, convention("paper"))  # the convention that the F of a surface is counted by
-    return None if models is None else price(*models, chosen, others, count)
+    chosen, others = choose_surface("baseline" if surface is None else surface)
+    count, own = _tokens(tokens, chosen.tokens), chosen.mean_context
+    context = found.context if own is None else Context.given(own, f"stated by surface {chosen.name!r}")
+    models = budgets(found, convention("paper"), context)  # the convention that the F of a surface is counted by
+    if models is None:
+        reason = "not both models can be counted"
+        return Price(chosen.name, context.mean, count, None, reasons=(reason,))
+    if own is None:
+        typer.echo(
+            f"warning: surface {chosen.name!r} does not state the mean_attended_context of its F: "
+            f"priced at the audit's, {short_fraction(context.mean)}",
+            err=True,
+        )
+    return price(*models, chosen, others, count, context.mean)
 
 
 def _tokens(text: str | None, fitted: list[float] | None) -> float:
@@ -227,20 +241,20 @@ def _required(text: str | None) -> tuple[str, ...]:
     return names
 
 
-def _json(found: list[Audit], priced: Price | None, gain: float | None, every: bool) -> str:
+def _json(found: list[Audit], priced: Price, gain: float | None, every: bool) -> str:
     from smelt_match.export.audited import audit_json, over_conventions, verdict_json
     from smelt_match.export.document import SCHEMA_VERSION, to_json
     from smelt_match.export.priced import price_json
 
     document: dict[str, Any] = {"schema_version": SCHEMA_VERSION, **audit_json(found[0])}
-    document["mismatch"] = None if priced is None else price_json(priced, gain)
+    document["mismatch"] = price_json(priced, gain)
     if every:
         document["conventions"] = [audit_json(one) for one in found]
         document["over_conventions"] = {name: verdict_json(one) for name, one in over_conventions(found).items()}
     return to_json(document)
 
 
-def _text(found: list[Audit], priced: Price | None, gain: float | None, shown: Format, every: bool) -> str:
+def _text(found: list[Audit], priced: Price, gain: float | None, shown: Format, every: bool) -> str:
     from smelt_match.export.audited import audit_text, conventions_text
     from smelt_match.export.priced import price_text
 
@@ -249,8 +263,7 @@ def _text(found: list[Audit], priced: Price | None, gain: float | None, shown: F
     parts = [audit_text(found[0], shown)]
     if every:
         parts.append(conventions_text(found, shown))
-    if priced is not None:
-        parts.append(price_text(priced, gain, shown))
+    parts.append(price_text(priced, gain, shown))
     return "\n".join(parts)
 
 

@@ -105,10 +105,11 @@ def _show(entry: Entry) -> list[str]:
 
 
 def _stated(spec: Head) -> dict[str, Any]:
-    """The fields that differ from their defaults, and the layout."""
+    """The fields that differ from their defaults, each with all that is stated within it, and the layout."""
     from smelt_match.spec.model import ModelSpec, PublishedRow
 
-    stated = spec.model_dump(exclude={"expected"}, exclude_defaults=True)
+    differ = spec.model_dump(exclude={"expected"}, exclude_defaults=True)
+    stated = spec.model_dump(include=set(differ), exclude_unset=True)
     layout = {"layout": spec.layout} if isinstance(spec, (ModelSpec, PublishedRow)) else {}
     return {"name": spec.name} | layout | stated
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from smelt_match.audit.pair import Audit, Compared, Line
 from smelt_match.audit.verdict import Verdict, together
-from smelt_match.budget.count import context_of, control_of, count
+from smelt_match.budget.count import control_of, count
 from smelt_match.budget.ledger import ledger
 from smelt_match.export.document import convention_json, convention_note, counted_json
 from smelt_match.export.table import Column, Format, render
@@ -90,7 +90,9 @@ def audit_rows(found: Audit) -> list[dict[str, Any]]:
 
 def audit_text(found: Audit, shown: Format) -> str:
     """The table, the overall verdict, what differs most, and how it was counted."""
-    title = f"{found.candidate.name} against {found.baseline.name}: {found.verdict}\n\n"
+    timed = [row.verdict for row in found.compared if row.quantity == "step_time" and row.verdict]
+    beside = "".join(f"; step time: {verdict}" for verdict in timed)
+    title = f"{found.candidate.name} against {found.baseline.name}: {found.verdict}{beside}\n\n"
     lines = [*_missing(found), *(_line(row) for row in found.compared if row.line), *_bytes(found), *_open(found)]
     lines.append(_note(found))
     note = "\n".join(lines) if shown == "table" else "; ".join(lines)
@@ -140,15 +142,18 @@ def _open(found: Audit) -> list[str]:
 
 
 def _note(found: Audit) -> str:
-    """How both were counted, and what the candidate itself states where that is something else."""
+    """How both were counted, and what either states itself where that is something else."""
     known = next((end for end in (found.baseline, found.candidate) if isinstance(end, ModelSpec)), None)
     if known is None:
         return f"convention {found.convention.name!r}"
     text = convention_note(ledger(known, found.convention, found.context)) + "; the same context for both"
-    other = found.candidate
-    if isinstance(other, ModelSpec) and other.context is not None and context_of(other).mean != found.context.mean:
-        text += f" ({other.name} itself states c = {short_fraction(context_of(other).mean)})"
-    return text
+    own = {
+        end.name: end.context
+        for end in (found.baseline, found.candidate)
+        if isinstance(end, ModelSpec) and end.context not in (None, found.context.mean)
+    }
+    states = [f"{name} itself states c = {short_fraction(context)}" for name, context in own.items() if context]
+    return text + (f" ({', '.join(states)})" if states else "")
 
 
 def conventions_text(audits: list[Audit], shown: Format) -> str:

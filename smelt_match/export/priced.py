@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from smelt_match.budget.mismatch import TERMS, Nats, Price
-from smelt_match.export.table import Column, Format, render
-from smelt_match.units import MINUS
+from smelt_match.export.table import Column, Format, comments, render
+from smelt_match.units import MINUS, fraction_text, short_fraction
 
 WORDS = dict(
     zip(
@@ -38,22 +38,37 @@ COLUMNS = (
 def price_text(found: Price, gain: float | None, shown: Format) -> str:
     """The price as a table with the interval it has, or why there is none."""
     if found.reasons:
-        why = f"mismatch in nats: not estimable by surface {found.surface!r}: {'; '.join(found.reasons)}\n"
-        return f"% {why}" if shown == "tex" else why
+        why = [f"mismatch in nats: not estimable by surface {found.surface!r}: {'; '.join(found.reasons)}"]
+        if gain is not None:
+            left = "nothing to subtract, since what the mismatch explains is not estimable"
+            why.append(f"the observed gain of {nats(gain)} nats: {left}")
+        return comments("\n".join(why)) if shown == "tex" else "\n".join(why) + "\n"
     rows = [{"term": name, **vars(value)} for name, value in found.terms.items()]
     lines = [_how(found), *(_explained(found, gain) if gain is not None else [])]
     return render(COLUMNS, rows, shown, "\n".join(lines) if shown == "table" else "; ".join(lines))
 
 
 def _how(found: Price) -> str:
+    assert found.sparsities is not None
     first, second = (f"{float(S) * 100:.2f} %" for S in found.sparsities)
-    rounding = "the rounding of their printed coefficients" if found.rounded else "no rounding, since none is stated"
     around = " and ".join(map(repr, found.compared))
+    errors = ", ".join(f"{value:g} ({name})" for name, value in found.rmse.items()) or "not stated"
     return (
-        f"surface {found.surface!r} at {found.tokens:.4g} training tokens for both, F by convention 'paper', "
-        f"S {first} and {second}; least and greatest over {around}, with {rounding}; "
-        "the KV cache has no price in nats"
+        f"surface {found.surface!r} at {found.tokens:.4g} training tokens for both, F by convention 'paper' at a mean "
+        f"attended context of {short_fraction(found.context)}, S {first} and {second}; the first three are shares of "
+        f"the total by logarithmic means; least and greatest over {around}, with {_rounding(found)}, and without the "
+        f"RMSE of the fits, in nats: {errors}; the KV cache has no price in nats"
     )
+
+
+def _rounding(found: Price) -> str:
+    """Whose rounding the interval holds."""
+    if not found.rounded:
+        return "no rounding, since none is stated"
+    of = "their printed coefficients" if found.rounded == found.compared else (
+        f"the printed coefficients of {' and '.join(map(repr, found.rounded))} alone"
+    )  # fmt: skip
+    return f"the rounding of {of}"
 
 
 def _explained(found: Price, gain: float) -> list[str]:
@@ -78,15 +93,19 @@ def price_json(found: Price, gain: float | None) -> dict[str, Any]:
     return {
         "surface": found.surface,
         "convention": "paper",
+        "mean_attended_context": fraction_text(found.context),
         "tokens": found.tokens,
-        "sparsity": {name: float(S) for name, S in zip(("baseline", "candidate"), found.sparsities, strict=True)},
+        "sparsity": None if found.sparsities is None else {
+            name: float(S) for name, S in zip(("baseline", "candidate"), found.sparsities, strict=True)
+        },
         "estimable": not found.reasons,
         "not_estimable": list(found.reasons),
         "loss_nats": {name: vars(value) for name, value in found.terms.items()} or None,
-        "interval": {"surfaces": list(found.compared), "rounding_of_coefficients": found.rounded},
+        "interval": {"surfaces": list(found.compared), "rounding_of_coefficients": list(found.rounded)},
+        "rmse_nats": dict(found.rmse),
         "observed_gain_nats": gain,
         "explained": None if gain is None else {name: _share(part, gain) for name, part in found.explained.items()},
-    }
+    }  # fmt: skip
 
 
 def _share(part: Nats, gain: float) -> dict[str, float]:

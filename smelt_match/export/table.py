@@ -48,18 +48,24 @@ def render(columns: Sequence[Column], rows: Sequence[Row], form: Format, note: s
         return _csv(columns, rows)
     columns = [column for column in columns if not column.data_only]
     headers = [column.header for column in columns]
-    cells = [[column.shown(row) for column in columns] for row in rows]
+    cells = [[" ".join(column.shown(row).split()) for column in columns] for row in rows]
     align = ["left" if column.left else "right" for column in columns]
     if form == "table":
         return _terminal(headers, cells, align) + (f"\n{note}\n" if note else "")
     from tabulate import tabulate
 
     kind = "pipe" if form == "md" else "latex_booktabs"
+    if form == "md":  # a bar would end the cell
+        cells = [[cell.replace("|", "\\|") for cell in row] for row in cells]
     text = tabulate(cells, headers, tablefmt=kind, colalign=align, disable_numparse=True)
     if form == "tex":
-        comment = "".join(f"% {line}\n" for line in note.splitlines())
-        return comment + _plain_tex(text) + "\n"
+        return comments(note) + _plain_tex(text) + "\n"
     return text + "\n" + (f"\n{note}\n" if note else "")
+
+
+def comments(text: str) -> str:
+    """A text as LaTeX comments: every line of it, so that none of it is typeset, whatever a file says."""
+    return "".join(f"% {line}\n" for line in text.splitlines())
 
 
 # pdfLaTeX knows these signs only as commands.

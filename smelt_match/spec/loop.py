@@ -33,8 +33,10 @@ class Injection(Record):
         faults = []
         if self.matrix and self.kind != "diagonal":
             faults.append(f"matrix is given, but the kind is {self.kind}, not diagonal")
-        if (self.params is None) == (self.kind == "message"):
-            faults.append("params is what a message costs in each looped block; other kinds have their own price")
+        if self.kind == "message" and self.params is None:
+            faults.append("params is missing: what a message costs in each looped block")
+        if self.kind != "message" and self.params is not None:
+            faults.append(f"params is given, but the kind {self.kind} has a price of its own")
         if faults:
             raise ValueError("\n".join(faults))
         return self

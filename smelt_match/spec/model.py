@@ -240,6 +240,10 @@ class ModelSpec(Head):
         self._valued = self._layers("value_embedding_layers", faults)
         if self.value_embedding_layers is None and self.value_embedding_gate is not None:
             faults.append("value_embedding_gate is given without value_embedding_layers")
+        if self.value_embedding_gate is not None and self.value_embedding_gate > self.hidden_size:
+            faults.append(
+                f"value_embedding_gate {self.value_embedding_gate} is more channels than hidden_size {self.hidden_size}"
+            )
         if self.value_embedding_layers is not None and self.vocab_size is None:
             faults.append("value_embedding_layers is given without vocab_size")
         faults += [f"assumed: {name!r} is not a field of a model" for name in self.assumed if name not in FIELDS]
@@ -272,6 +276,9 @@ class ModelSpec(Head):
             faults += [f"{name} is given, but the layout loops nothing" for name in given]
             if self.loop is not None and not given:
                 faults += self._loop_faults(self.loop)
+            most = max(self._layout.counts)
+            if self.backward_visits is not None and not given and self.backward_visits > most:
+                faults.append(f"backward_visits {self.backward_visits} is more than the {most} visits of the layout")
         if faults:
             raise ValueError("\n".join(faults))
         return self
@@ -281,6 +288,13 @@ class ModelSpec(Head):
         single = [name for name in ("injection", "norm_after_visit", "sampled") if getattr(loop, name)]
         faults = [f"loop.{name} needs a layout that repeats one run of layers as a whole"
                   for name in single if self._layout.cycle is None]  # fmt: skip
+        if "router" in loop.untied and not set(self._layout.loop) - self._dense:
+            faults.append("loop.untied: no looped layer has a router, since all of them are dense")
+        if "norms" in loop.untied and not (self.norms_per_block or self.qk_norm != "none" or self.latent_attention):
+            faults.append("loop.untied: no looped layer has norms")
+        visits = max(self._layout.counts)
+        if loop.kv_ring is not None and loop.kv_ring > visits:
+            faults.append(f"loop.kv_ring {loop.kv_ring} is more than the {visits} visits of the layout")
         if loop.lora_rank is not None and set(self._layout.loop) - self._dense:
             faults.append("loop.lora_rank: adapters on experts cannot be priced; every looped layer must be dense")
         if loop.lora_rank is not None and self.latent_attention is not None:

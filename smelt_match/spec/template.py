@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from smelt_match.spec.loop import Loop
 from smelt_match.spec.model import ModelSpec
 
 _EXAMPLE = {
@@ -14,6 +15,10 @@ _OPTIONAL = {
     "tie_word_embeddings": "false", "mean_attended_context": "392", "control": "my-control",
     "matches": "200m_s95", "source": '"where the figures come from"', "notes": '"what a reader should know"',
     "expected": '{params_total: "0.83e9"}',
+    "dense_layers": '"1-2"', "dense_intermediate_size": "4096", "norms_per_block": "4",
+    "backward_visits": "1", "value_embedding_layers": '"2,4"', "value_embedding_gate": "32",
+    "extras": '[{name: "readout", params: 1048576, cost: "matmul", formula: "1024·1024"}]',
+    "loop": '{kv_policy: "last", injection: {kind: "concat"}}',
 }  # fmt: skip
 
 
@@ -25,4 +30,5 @@ def template() -> str:
     lines += ["", "# Optional:"]
     for name, text in _OPTIONAL.items():
         lines += [f"# {ModelSpec.model_fields[name].description}", f"# {name}: {text}"]
+    lines += [f"#   {name}: {field.description}" for name, field in Loop.model_fields.items()]
     return "\n".join(lines) + "\n"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from io import StringIO
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -154,10 +154,15 @@ def _keys(kind: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
     """The keys that a mapping inside a model may have."""
     for part in path:
         field = kind.model_fields.get(part)
-        inner = None if field is None else field.annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            kind = inner
+        kind = (None if field is None else _model_in(field.annotation)) or kind
     return list(kind.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model that an annotation is, or holds: ``Loop | None``, ``list[Surface]``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((model for inner in get_args(annotation) if (model := _model_in(inner))), None)
 
 
 def _sentence(fault: Any) -> str:

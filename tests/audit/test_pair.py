@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from smelt_match.audit.pair import Audit, audit
 from smelt_match.budget.context import Context
 from smelt_match.budget.conventions import CONVENTIONS, Convention, convention
+from smelt_match.budget.count import context_of
 from smelt_match.budget.tolerance import Tolerance
+from smelt_match.errors import BadInput
 from smelt_match.spec.family import shipped
 from smelt_match.spec.model import ModelSpec
 from tests.budget.test_ledger import contexts, rules, specs
@@ -80,9 +82,69 @@ def test_shipped_models_against_themselves(name: str) -> None:
         assert all(row.ratio == 1 for row in between(name, name, rule).compared)
 
 
-def test_both_are_counted_in_the_context_of_the_baseline() -> None:
-    found = between("200m_s95", "lee-d128-base")
+def stated(means: st.SearchStrategy[str | None]) -> st.SearchStrategy[ModelSpec]:
+    """Random models that state a context, or leave it to the default; some with sliding windows."""
+    return st.builds(
+        lambda spec, mean, window: spec.changed(mean_attended_context=mean, sliding_window=window),
+        specs(), means, st.none() | st.integers(1, 5000),
+    )  # fmt: skip
+
+
+means = st.none() | st.integers(1, 6000).map(lambda halves: f"{halves + 1}/2")
+
+
+@given(stated(means), stated(means), rules)
+def test_models_of_different_contexts_are_reciprocal_too(one: ModelSpec, other: ModelSpec, rule: Convention) -> None:
+    there, back = audit(one, other, rule), audit(other, one, rule)
+    assert there.context.mean == back.context.mean == max(context_of(one).mean, context_of(other).mean)
+    assert [(row.quantity, row.ratio) for row in there.compared] == [
+        (row.quantity, None if row.ratio is None else 1 / row.ratio) for row in back.compared
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("200m_s95", "lee-d128-base"), ("saunshi-12x2", "mor-360m-vanilla"), ("200m_s95", "inkling-2-mini")],
+)
+def test_the_longer_context_is_that_of_both_whichever_is_named_first(one: str, other: str) -> None:
+    there, back = between(one, other), between(other, one)
+    assert [row.ratio for row in there.compared] == [1 / row.ratio for row in back.compared if row.ratio]
+    assert there.context == back.context
+    assert "the longer of the two" in there.context.origin
+
+
+def test_windows_cut_the_one_document_that_has_the_mean() -> None:
+    found = between("200m_s95", "inkling-2-mini", context=Context.given(Fraction(392), "given"))
+    assert found.context.lengths == ((783, 1),)
     assert found.context.mean == 392
+    assert "taken as one causal document of 783 tokens" in found.context.origin
+    bare = between("200m_s95", "200m_s95_smelt", context=Context.given(Fraction(392), "given"))
+    assert not bare.context.lengths
+    with pytest.raises(BadInput, match="needs document lengths"):
+        between("200m_s95", "inkling-2-mini", context=Context.given(Fraction(1000, 3), "given"))
+
+
+def test_weights_under_two_names_are_one_line_and_equal_totals_have_none() -> None:
+    found = between("mor-360m-expert3", "mor-360m-expert3-kv-share")
+    assert found["params"].ratio == 1
+    assert found["params"].line is None
+    line = found["flops"].line
+    assert line is not None
+    assert line.component == "attention projections"
+    assert -line.difference == 6 * 10 * 2 * 960 * 5 * 64 == 36_864_000  # K and V of ten layers, at their second visit
+    assert found["flops"].candidate is not None
+    assert found["flops"].baseline is not None
+    assert found["flops"].candidate - found["flops"].baseline == line.difference
+
+
+def test_the_end_that_is_known_is_shown_beside_one_that_is_not() -> None:
+    there, back = between("200m_s95", "loopmoe-3b"), between("loopmoe-3b", "200m_s95")
+    assert (there["flops"].baseline, there["flops"].candidate, there["flops"].ratio) == (1328578560, None, None)
+    assert (back["kv"].baseline, back["kv"].candidate) == (None, 6144)
+    assert there.verdict.outcome == back.verdict.outcome == "not determinable"
+
+
+def test_another_context_is_that_of_both() -> None:
     other = between("200m_s95", "200m_s95_smelt", context=Context.causal(4096))
     assert other["attention"].deviation == Fraction(19, 80)
     assert other["flops"].deviation > between("200m_s95", "200m_s95_smelt")["flops"].deviation  # type: ignore[operator]

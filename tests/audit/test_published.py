@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
 import pytest
 
-from smelt_match.audit.published import PairRule, PrintedRow, Study, Ticks, studies, table
+from smelt_match.audit.published import PairRule, PrintedRow, Span, Study, Ticks, studies, table
 from smelt_match.budget.conventions import convention
 from smelt_match.export.studies import agreement, study_lines
+from smelt_match.units import percent
 
 PAPER = convention("paper")
 
@@ -54,7 +56,25 @@ def test_a_loop_of_the_same_executed_depth_has_the_same_kv_cache() -> None:
     assert {one["kv"].ratio for one in same_flops} == {Fraction(1)}
     assert study.agrees("flops")
     assert study.agrees("kv") is False
-    assert "saunshi-middle: KV elements/token 98,304 and 98,304, ratio 1" in "\n".join(study_lines(study))
+    told = "\n".join(study_lines(study))
+    assert "saunshi-middle: KV elements/token 98,304 and 98,304, ratio 1" in told
+    assert "5 of 9 pairs are matched (5 of 5 at equal FLOPs, 0 of 4 at equal parameters), each 0 %" in told
+    assert (
+        "params: printed not matched, counted partly: 4 of 9 pairs are matched (0 of 5 at equal FLOPs, 4 of 4" in told
+    )
+
+
+def test_a_study_tells_its_footnote_and_a_span_that_only_some_layouts_have() -> None:
+    study = rows()["Saunshi"]
+    told = study_lines(study)
+    assert told[0] == "Saunshi, footnote: matched-FLOPs comparison for the prefix-loop-suffix layout"
+    assert study.spans_verdict == "partly"
+    assert "some of the layouts have it" in told[-1]
+    assert rows()["Huginn"].spans_verdict == rows()["SMELT"].spans_verdict == "agree"
+    assert rows()["LoopMoE"].spans_verdict is None
+    nothing = replace(study, row=study.row.model_copy(update={"spans": [Span(percent=50)]}))
+    assert nothing.spans_verdict == "disagree"
+    assert "no layout has it" in study_lines(nothing)[-1]
 
 
 def test_an_adapter_at_every_pass_puts_eight_passes_over_the_tolerance() -> None:
@@ -67,7 +87,10 @@ def test_an_adapter_at_every_pass_puts_eight_passes_over_the_tolerance() -> None
     assert study.agrees("flops") is False
     assert study.agrees("params")
     assert study.agrees("kv")
-    assert "+6.67 % without attention scores" in "\n".join(study_lines(study))
+    told = "\n".join(study_lines(study))
+    assert "+6.67 % without attention scores" in told
+    worst, least = (percent(one["flops"].deviation or Fraction(0)) for one in (against[0], against[-1]))
+    assert f"11 of 33 pairs are not matched, {least} to {worst}; the furthest off {against[0].candidate.name}: " in told
 
 
 def test_the_spans_of_footnote_c_belong_to_two_four_and_eight_passes() -> None:
@@ -81,6 +104,9 @@ def test_value_tables_decide_whether_small_parcae_models_have_the_same_parameter
     against = study.against("params")
     assert [one.candidate.name for one in against] == ["parcae-140m", "parcae-370m"]
     assert all(set(study.otherwise(one, "params")) == {"torchtitan"} for one in against)
+    told = "\n".join(study_lines(study))
+    for tables in ("75,497,472", "201,326,592"):
+        assert f"value tables ({tables} of each) not counted, as printed by convention torchtitan" in told
 
 
 @pytest.mark.parametrize(("work", "field"), [("LoopMoE", "expert_intermediate_size"), ("Gao", "head_dim")])

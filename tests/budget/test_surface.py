@@ -42,3 +42,42 @@ def test_two_surfaces_of_one_name_are_refused(tmp_path: Path) -> None:
     file.write_text("surfaces:\n" + one + one)
     with pytest.raises(BadInput, match=r"'mine' names two surfaces"):
         read_surfaces(file)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ("a: 1000", "a: should be less than or equal to 5"),
+        ("b: -6", "b: should be greater than or equal to -5"),
+        ("c: 1e9", "c: should be less than or equal to 5"),
+        ("E: 1e9", "E: should be less than or equal to 1000"),
+        ("A: 1.0e+308", "A: at most 1e+200 is possible, found 1e+308"),
+        ("K: 1.0e+308", "K: at most 1e+200 is possible"),
+        ("half_units: {A: 1.0e+9}", "half_units: A: 1e+09 is not less than the coefficient, 1000"),
+        ("half_units: {b: 0.1}", "half_units: b: 0.1 is not less than the coefficient"),
+        ("tokens: [-5.0, 1.0]", "tokens.0: should be greater than 0"),
+        ("tokens: [1.0, .inf]", "tokens.1: should be a finite number"),
+        ("sparsity: [0.1, 1.0]", "sparsity.1: should be less than 1"),
+        ("mean_attended_context: 0", "mean_attended_context: a causal token attends to at least itself"),
+    ],
+)
+def test_coefficients_beyond_what_a_loss_can_have_are_refused(tmp_path: Path, changes: str, told: str) -> None:
+    file = tmp_path / "surface.yaml"
+    fields = {"name": "mine", "E": "1.0", "A": "1000.0", "K": "2.0", "a": "0.3", "b": "-0.1", "c": "0.5"}
+    name, _, value = changes.partition(": ")
+    file.write_text("surfaces:\n  - {" + ", ".join(f"{k}: {v}" for k, v in (fields | {name: value}).items()) + "}\n")
+    with pytest.raises(BadInput) as caught:
+        read_surfaces(file)
+    assert told in caught.value.message
+
+
+def test_an_unknown_key_of_a_surface_has_a_close_one_as_hint(tmp_path: Path) -> None:
+    file = tmp_path / "surface.yaml"
+    file.write_text("surfaces:\n  - {name: mine, E: 1.0, A: 1.0, K: 2.0, a: 0.3, b: 0.1, c: 0.5, tokns: [1.0, 2.0]}\n")
+    with pytest.raises(BadInput) as caught:
+        read_surfaces(file)
+    assert caught.value.hint == "did you mean tokens?"
+
+
+def test_the_surfaces_of_the_paper_say_where_their_flops_were_counted() -> None:
+    assert {surface.mean_context for surface in shipped_surfaces().values()} == {392}

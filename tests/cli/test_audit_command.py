@@ -36,6 +36,8 @@ SHOWN = [
     ("card", "200m_s95_smelt"),
     ("card", "200m_s95_smelt", "--format", "tex"),
     ("card", "nano_s85", "--format", "json", "--vocab-size", "512"),
+    ("card", "mor-360m-expert3", "--format", "csv"),
+    ("card", "parcae-140m"),
 ]
 
 
@@ -108,6 +110,8 @@ def test_a_surface_of_ones_own_prices_the_mismatch(cli: Cli) -> None:
     alone = cli(*PAIR, "--surface", "mine.yaml", "--tokens", "1e9")
     assert alone.code == 0
     assert "surface 'one' at 1e+09 training tokens" in alone.out
+    assert "surface 'one' does not state the mean_attended_context of its F: priced at the audit's, 392" in alone.err
+    assert "no rounding, since none is stated, and without the RMSE of the fits, in nats: not stated" in alone.out
     assert cli(*PAIR, "--surface", "two.yaml:other", "--tokens", "1e9").code == 0
     assert "surface 'smelt' at 2.155e+11" in cli(*PAIR, "--surface", "smelt").out
     outside = cli(*PAIR, "--tokens", "1e13", "--gain", "0.1")
@@ -120,6 +124,57 @@ def test_a_surface_of_ones_own_prices_the_mismatch(cli: Cli) -> None:
     refused(cli(*PAIR, "--surface", "basline"), "unknown surface 'basline'", "did you mean baseline?")
 
 
+def test_a_mismatch_is_priced_at_the_context_of_the_surface(cli: Cli) -> None:
+    """The paper's F is counted at c = 392: another context moves the budgets, and not the price."""
+    prices = [json.loads(cli(*PAIR, *options, "--format", "json").out)["mismatch"]
+              for options in ((), ("--context", "8192"), ("--mean-context", "100"))]  # fmt: skip
+    assert prices[0] == prices[1] == prices[2]
+    assert prices[0]["mean_attended_context"] == "392/1"
+    assert prices[0]["rmse_nats"] == {"baseline": 0.00554, "smelt": 0.00952}
+    shown = cli(*PAIR, "--context", "8192")
+    assert shown.err == ""
+    assert "F by convention 'paper' at a mean attended context of 392" in shown.out
+
+
+@pytest.mark.parametrize("ends", [("200m_s95", "loopmoe-3b"), ("lee-d512-base", "lee-d512-looped")])
+@pytest.mark.parametrize("shown", ["table", "md", "tex"])
+def test_a_gain_that_nothing_explains_is_told_all_the_same(cli: Cli, ends: tuple[str, str], shown: str) -> None:
+    out = cli("audit", *ends, "--gain", "0.02", "--format", shown).out
+    assert "mismatch in nats: not estimable" in out
+    assert "the observed gain of +0.02000 nats: nothing to subtract, since" in out
+    document = json.loads(cli("audit", *ends, "--gain", "0.02", "--format", "json").out)["mismatch"]
+    assert (document["estimable"], document["observed_gain_nats"]) == (False, 0.02)
+    assert document["not_estimable"]
+
+
+def test_the_known_end_is_shown_beside_one_that_is_not_determinable(cli: Cli) -> None:
+    found = json.loads(cli("audit", "200m_s95", "loopmoe-3b", "--format", "json").out)
+    assert [(row["baseline"], row["candidate"]) for row in found["budgets"]] == [
+        (1328578560, None), (3872226560, None), (6144, None),
+    ]  # fmt: skip
+    assert "1,328,578,560          –" in cli("audit", "200m_s95", "loopmoe-3b").out
+
+
+def test_a_step_time_that_is_not_matched_stands_in_the_headline(cli: Cli) -> None:
+    first = cli(*PAIR, "--step-time", "1.0,1.1").out.splitlines()[0]
+    assert first == "200m_s95_smelt against 200m_s95: matched; step time: not matched (+10.00 %, outside 4.00 %)"
+
+
+def test_absurd_surfaces_are_refused_or_price_nothing(cli: Cli) -> None:
+    Path("mine.yaml").write_text("surfaces:\n" + SURFACE.replace("a: 0.37", "a: 1000"))
+    refused(cli(*PAIR, "--surface", "mine.yaml", "--tokens", "1e9"), "a: should be less than or equal to 5")
+    Path("mine.yaml").write_text("surfaces:\n" + SURFACE.replace("A: 1.0e+3", "A: 1.0e+199"))
+    ran = cli(*PAIR, "--surface", "mine.yaml", "--tokens", "1e9")
+    assert (ran.code, "capacity term is e^" in ran.out) == (0, True)
+
+
+def test_footnotes_of_the_table_are_in_every_format(cli: Cli) -> None:
+    for shown in ("table", "md", "tex", "csv", "json"):
+        out = cli("audit", "table1", "--format", shown).out
+        assert "matches wall-clock training time rather than FLOPs per token" in out
+        assert "matched-FLOPs comparison for the prefix-loop-suffix layout" in out
+
+
 @pytest.mark.parametrize(
     ("args", "told"),
     [
@@ -127,7 +182,9 @@ def test_a_surface_of_ones_own_prices_the_mismatch(cli: Cli) -> None:
         (("audit", "200m_s95", "200m_s9"), "unknown spec '200m_s9'"),
         (("audit", "200m_*", "200m_s95"), "name one"),
         (("audit", "smelt", "200m_s95"), "stands for 16 models"),
-        (("audit", "table1", "200m_s95"), "unknown spec 'table1'"),
+        (("audit", "table1", "200m_s95"), "audit table1: the table stands alone"),
+        (("audit", "200m_s95", "table1"), "audit table1: the table stands alone"),
+        ((*PAIR, "--surface", ""), "--surface: unknown surface ''"),
         (("audit", "table1", "--gain", "0.1", "--require", "kv"), "--require, --gain: belongs to an audit"),
         ((*PAIR, "--tolerance", "many"), "--tolerance: 'many' is not a number"),
         ((*PAIR, "--tolerance", "1%,2%"), "one number, or three"),
@@ -162,7 +219,10 @@ def test_bad_input_is_told(cli: Cli, args: tuple[str, ...], told: str) -> None:
 def test_windows_need_lengths_that_both_are_counted_at(cli: Cli) -> None:
     Path("gemma").mkdir()
     shutil.copy(CONFIGS / "gemma-3-1b.json", "gemma/config.json")
-    refused(cli("audit", "200m_s95", "gemma"), "needs document lengths", "--context N or --lengths FILE")
+    shown = cli("audit", "200m_s95", "gemma", "--mean-context", "392").out
+    assert "for sliding windows taken as one causal document of 783 tokens" in shown
+    unequal = ("audit", "200m_s95", "gemma", "--mean-context", "1000/3")
+    refused(cli(*unequal), "needs document lengths", "--context N or --lengths FILE")
     assert cli("audit", "200m_s95", "gemma", "--context", "4096").code == 0
 
 

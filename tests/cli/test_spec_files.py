@@ -256,3 +256,33 @@ def test_a_key_given_twice_does_not_hide_the_other_faults(cli: Cli, spec: Writer
     path.write_text(path.read_text() + "head_dim: 64\n")
     told = "key given twice", "hidden_size: should be a valid integer, found 0.0003", "foo: unknown key"
     refused(cli("count", path), *told)
+
+
+def test_an_unknown_key_within_a_part_has_a_close_one_as_hint(cli: Cli, spec: Writer) -> None:
+    refused(cli("count", spec(layout="mid50x2", loop="{kv_polcy: last}")), "loop.kv_polcy: unknown key",
+            "did you mean kv_policy?")  # fmt: skip
+    refused(cli("count", spec(layout="mid50x2", loop="{injection: {knd: add}}")), "did you mean kind?")
+    refused(cli("count", spec(extras="[{nam: x, params: 3}]")), "did you mean name?")
+
+
+def test_a_message_without_its_price_says_what_is_missing(cli: Cli, spec: Writer) -> None:
+    bad = spec(layout="mid50x2", loop="{injection: {kind: message}}")
+    refused(cli("count", bad), "loop.injection: params is missing")
+
+
+def test_the_template_tells_of_loops_and_all_that_it_tells_of_is_read(cli: Cli) -> None:
+    assert cli("specs", "init", "started.yaml").code == 0
+    text = Path("started.yaml").read_text()
+    told = ("loop", "dense_layers", "extras", "backward_visits", "value_embedding_layers", "norms_per_block")
+    for name in told:
+        assert f"\n# {name}: " in text
+    assert "#   kv_policy: " in text
+    needed = (*told, "dense_intermediate_size", "value_embedding_gate", "vocab_size")
+    for name in needed:
+        text = text.replace(f"\n# {name}: ", f"\n{name}: ")
+    Path("started.yaml").write_text(text.replace("\nlayout: none", "\nlayout: mid50x2"))
+    assert cli("count", "started.yaml").code == 0
+
+
+def test_what_a_spec_states_is_shown_even_where_it_is_the_default(cli: Cli) -> None:
+    assert "'kv_policy': 'visit'" in cli("specs", "show", "huginn-3.5b").out
