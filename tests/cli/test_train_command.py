@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.cli.conftest import Cli, Writer, refused
+from tests.cli.conftest import Cli, Writer, refused, start
 from tests.train.corpora import corpus, texts
 
 TINY = {
@@ -45,6 +46,23 @@ def test_a_run_prints_the_ends_of_its_legs_and_again_when_it_is_done(cli: Cli) -
     assert "32 tokens a step" in table.out
     exported = cli("export", "run/model.yaml", "--to", "hf", "--weights", "run/model.safetensors", "-o", "exported")
     assert exported.code == 0, exported.err
+
+
+def test_sigterm_saves_the_step_and_the_same_command_goes_on(cli: Cli) -> None:
+    args = ("train", "mine.yaml", *RUN[:-2], "--device", "cpu", "--tokens", "5120", "--branches", "none")
+    process = start(*args)
+    assert process.stderr is not None
+    assert "trunk 1/160" in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (143, "")
+    assert "of 160, as SIGTERM asks; saved in run/trunk/step-" in err
+    assert err.endswith("hint: the same command goes on\n")
+    reached = int((Path("run") / "trunk" / "latest").read_text().strip().removeprefix("step-"))
+    assert 1 <= reached < 160
+    again = cli(*args)
+    assert again.code == 0, again.err
+    assert f"trunk {reached + 1}/160" in again.err
 
 
 @pytest.mark.parametrize(
