@@ -65,6 +65,38 @@ def test_sigterm_saves_the_step_and_the_same_command_goes_on(cli: Cli) -> None:
     assert f"trunk {reached + 1}/160" in again.err
 
 
+def test_a_hugging_face_config_is_trained(cli: Cli) -> None:
+    config = {
+        "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "hidden_size": 16, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 8, "num_local_experts": 4,
+        "num_experts_per_tok": 2, "vocab_size": 300, "rope_theta": 10000.0, "rms_norm_eps": 1e-5, "hidden_act": "silu",
+        "tie_word_embeddings": False, "sliding_window": None, "max_position_embeddings": 64,
+    }  # fmt: skip
+    Path("tiny-mixtral").mkdir()
+    Path("tiny-mixtral/config.json").write_text(json.dumps(config))
+    ran = cli("train", "tiny-mixtral/config.json", *RUN, "--branches", "none")
+    assert ran.code == 0, ran.err
+    assert Path("run/model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("schwethelm-s20-r4", ["schwethelm-s20-r4: loop.injection:", "extras: 'embedding norm' cannot be built yet"]),
+        ("parcae-140m", ["parcae-140m: extras: 'readout' cannot be built yet", "hint: counting and matching work"]),
+        ("loopmoe-3b", ["loopmoe-3b: cannot be counted: not determinable from what is published: hidden_size"]),
+        ("200m_s0_smelt", ["200m_s0_smelt: cannot be counted:", "hint: `smelt-match specs show 200m_s0_smelt`"]),
+        ("smelt", ["smelt: names 16 models; a run trains one"]),
+        ("nothing", ["unknown spec 'nothing'"]),
+    ],
+)
+def test_a_spec_that_cannot_be_built_is_refused_by_name_before_anything_is_made(
+    cli: Cli, name: str, told: list[str]
+) -> None:
+    refused(cli("train", name, *RUN), *told)
+    assert not Path("run").exists()
+
+
 @pytest.mark.parametrize(
     ("args", "told"),
     [
