@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from smelt_match.ablate.extent import Extent
-from smelt_match.ablate.points import Point
-from smelt_match.ablate.shortlist import RUNGS, SHORT
+from smelt_match.ablate.points import Candidate, Point
+from smelt_match.ablate.rates import MOST_RATES
+from smelt_match.ablate.short import RUNGS, SHORT
 from smelt_match.spec.model import ModelSpec
 
 # float32: a weight, its gradient and AdamW's two moments; on disk the gradient is left out.
@@ -26,6 +27,7 @@ class Plan:
     seeds: int
     extent: Extent
     shortlist: int = 1
+    lr_sweep: bool = False
 
     @property
     def arms(self) -> int:
@@ -43,17 +45,11 @@ class Plan:
 
     @property
     def flops_short_runs(self) -> Fraction:
-        """The most that the short runs of a shortlist can come to."""
-        share = Fraction(sum(RUNGS), RUNGS[-1] * SHORT)
-        return sum(
-            (
-                candidate.counted.budget.flops * self.extent.tokens_trunk * share
-                for point in self.points
-                if len(point.candidates) > 1
-                for candidate in point.candidates
-            ),
-            Fraction(0),
-        )
+        """The most that short runs can come to: those of a shortlist, and those of a sweep of learning rates."""
+        competing = [each for point in self.points if len(point.candidates) > 1 for each in point.candidates]
+        rated = [point.best for point in self.points] if self.lr_sweep else []
+        runs = Fraction(sum(RUNGS), RUNGS[-1]) * _flops(competing) + MOST_RATES * _flops(rated)
+        return runs * self.extent.tokens_trunk / SHORT
 
     def params(self, spec: ModelSpec) -> int:
         """Stored parameters, the embedding and the output head included where the vocabulary is known."""
@@ -87,6 +83,10 @@ class Probe:
     point: str
     tokens_per_second: float
     bytes_peak: int
+
+
+def _flops(candidates: Sequence[Candidate]) -> Fraction:
+    return sum((candidate.counted.budget.flops for candidate in candidates), Fraction(0))
 
 
 def probed_point(points: Sequence[Point]) -> Point:

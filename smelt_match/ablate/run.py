@@ -9,6 +9,7 @@ from pathlib import Path
 from smelt_match.ablate.folder import arm_folder, failure, held, open_folder, read_sweep, state, write_run
 from smelt_match.ablate.launch import Launcher, Told
 from smelt_match.ablate.points import Point
+from smelt_match.ablate.rates import Rate, rates
 from smelt_match.ablate.result import ArmResult, read_result
 from smelt_match.ablate.shortlist import Choice, choose
 from smelt_match.ablate.sweep import Sweep
@@ -23,12 +24,20 @@ class Finished:
         results: By point name and seed; arms that failed are not in it.
         failures: Why an arm has no result, by its name.
         choices: What short runs chose, by point name; empty without a shortlist.
+        learning_rate: What all arms share, or what the sweep of learning rates lies around.
+        rates: What short runs say of the learning rate, by point name; empty where all share one.
     """
 
     points: tuple[Point, ...]
     results: Mapping[tuple[str, int], ArmResult]
     failures: Mapping[str, str]
     choices: Mapping[str, Choice]
+    learning_rate: float
+    rates: Mapping[str, Rate]
+
+    def rate(self, point: str) -> float:
+        """The learning rate of a point's arms."""
+        return self.rates[point].value if point in self.rates else self.learning_rate
 
 
 def run(sweep: Sweep, folder: Path, launcher: Launcher, told: Told) -> Finished:
@@ -41,7 +50,9 @@ def run(sweep: Sweep, folder: Path, launcher: Launcher, told: Told) -> Finished:
     with held(folder, "sweep"):
         try:
             choices = choose(sweep, folder, launcher, told)
-            arms = list(sweep.arms({name: choice.candidate for name, choice in choices.items()}))
+            chosen = {name: choice.candidate for name, choice in choices.items()}
+            found = rates(sweep, chosen, folder, launcher, told)
+            arms = list(sweep.arms(chosen, {name: rate.value for name, rate in found.items()}))
             places = {arm.name: arm_folder(folder, arm.name) for arm in arms}
             for arm in arms:
                 write_run(places[arm.name], arm.config)
@@ -63,7 +74,7 @@ def run(sweep: Sweep, folder: Path, launcher: Launcher, told: Told) -> Finished:
         replace(point, candidates=(choices[point.name].candidate,)) if point.name in choices else point
         for point in sweep.points
     )
-    return Finished(points, results, failures, choices)
+    return Finished(points, results, failures, choices, sweep.training.learning_rate, found)
 
 
 @dataclass(frozen=True)

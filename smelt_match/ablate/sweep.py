@@ -41,8 +41,10 @@ class Sweep:
         heads: The head policy of every point.
         seeds: N; seeds are 0 to N − 1.
         training: The run of the first baseline with the first seed; every arm is this run with its own model and seed,
-            so that all share the corpus, the batches, the schedule and the learning rate.
+            so that all share the corpus, the batches, the schedule and, without ``lr_sweep``, the learning
+            rate.
         shortlist: Matches of each point that compete in short runs; 1 where the first match is taken as it is.
+        lr_sweep: Whether each point has a learning rate of its own, from short runs around that of ``training``.
     """
 
     kind: Kind
@@ -51,6 +53,7 @@ class Sweep:
     seeds: int
     training: TrainConfig
     shortlist: int = 1
+    lr_sweep: bool = False
 
     @property
     def question(self) -> dict[str, Any]:
@@ -59,6 +62,7 @@ class Sweep:
             "kind": self.kind,
             "heads": self.heads,
             "shortlist": self.shortlist,
+            **({"lr_sweep": True} if self.lr_sweep else {}),
             "training": self.training.model_dump(mode="json", exclude={"spec", "seed", *HOW}),
             "points": {
                 point.name: {
@@ -69,15 +73,20 @@ class Sweep:
             },
         }
 
-    def arms(self, chosen: Mapping[str, Candidate] | None = None) -> Iterator[Arm]:
+    def arms(
+        self, chosen: Mapping[str, Candidate] | None = None, rates: Mapping[str, float] | None = None
+    ) -> Iterator[Arm]:
         """Every (point, seed) as an arm, the seeds of a point one after the other.
 
-        ``chosen`` names the match of a point by its name; without it, the first match stands.
+        ``chosen`` and ``rates`` have the match and the learning rate of a point by its name; without them, the first
+        match and the shared rate stand.
         """
         for point in self.points:
             candidate = (chosen or {}).get(point.name, point.best)
+            rate = (rates or {}).get(point.name, self.training.learning_rate)
+            training = self.training.model_copy(update={"learning_rate": rate})
             for seed in range(self.seeds):
-                yield arm_of(point, candidate, seed, self.training, f"{point.name}-seed{seed}")
+                yield arm_of(point, candidate, seed, training, f"{point.name}-seed{seed}")
 
     def file(self) -> SweepFile:
         """What the sweep's folder says of it."""

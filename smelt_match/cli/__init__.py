@@ -83,7 +83,10 @@ def _options(
 
 
 def main(args: list[str] | None = None) -> NoReturn:
-    """Run the program and exit with its code (0 done, 1 no, 2 bad input, 3 part missing, 70 bug, 130 interrupted)."""
+    """Run the program and exit with its code.
+
+    0 done, 1 no, 2 bad input, 3 part missing, 70 bug, 130 interrupted, 143 stopped by SIGTERM with its work saved.
+    """
     sys.exit(run(args))
 
 

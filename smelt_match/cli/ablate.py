@@ -107,6 +107,12 @@ def _command(kind: Kind) -> Callable[..., int]:
         learning_rate: Annotated[
             float | None, typer.Option("--learning-rate", "--lr", help="Peak rate, the same for all arms.")
         ] = None,
+        lr_sweep: Annotated[
+            bool,
+            typer.Option(
+                "--lr-sweep", help="A peak rate for each point: the best of short runs around the shared one."
+            ),
+        ] = False,
         dtype: Annotated[
             str | None, typer.Option("--dtype", help="float32 or bfloat16. Default: bfloat16 with a GPU.")
         ] = None,
@@ -139,7 +145,8 @@ def _command(kind: Kind) -> Callable[..., int]:
         asked = ablating.Asked(
             kind=kind, scale=scale, sparsity=sparsity, baseline=baseline, points=points, heads=heads, grid=grid,
             tokens=tokens, branches=branches, seeds=seeds, shortlist=shortlist, corpus=corpus, context=context,
-            rows=rows, validation_tokens=validation_tokens, learning_rate=learning_rate, dtype=dtype,
+            rows=rows, validation_tokens=validation_tokens, learning_rate=learning_rate,
+            lr_sweep=lr_sweep, dtype=dtype,
         )  # fmt: skip
         parameters = ablating.sbatch_options(slurm or [])
         launch = ablating.Launch(out or asked.folder, launcher, threads, parameters, probe, yes)

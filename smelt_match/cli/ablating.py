@@ -53,6 +53,7 @@ class Asked:
     rows: int | None
     validation_tokens: int | None
     learning_rate: float | None
+    lr_sweep: bool
     dtype: str | None
 
     def __post_init__(self) -> None:
@@ -83,7 +84,7 @@ class Asked:
     @property
     def settings(self) -> dict[str, Any]:
         """What a document says of the question."""
-        return {"sweep": self.kind, "heads": self.heads, "shortlist": self.shortlist}
+        return {"sweep": self.kind, "heads": self.heads, "shortlist": self.shortlist, "lr_sweep": self.lr_sweep}
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ def planned(asked: Asked) -> Plan:
     tokens, rows = _length(asked)
     found = tuple(point for entry in entries for point in _points(asked, entry))
     length = extent(found[0].baseline.spec, tokens, asked.branches, asked.context, rows)
-    return Plan(found, asked.seeds, length, asked.shortlist)
+    return Plan(found, asked.seeds, length, asked.shortlist, asked.lr_sweep)
 
 
 def _length(asked: Asked) -> tuple[int, int | None]:
@@ -178,7 +179,7 @@ def sweep_of(asked: Asked, plan: Plan, corpus: Path) -> tuple[Plan, Sweep]:
 
     base = plan.points[0].baseline.spec
     config = training(base, Shards.open(corpus), plan.extent, asked.learning_rate, asked.dtype, asked.validation_tokens)
-    sweep = Sweep(asked.kind, plan.points, asked.policy, asked.seeds, config, asked.shortlist)
+    sweep = Sweep(asked.kind, plan.points, asked.policy, asked.seeds, config, asked.shortlist, asked.lr_sweep)
     return replace(plan, extent=extent_of(config)), sweep
 
 
@@ -241,8 +242,10 @@ def _duration(plan: Plan, sweep: Sweep, launch: Launch, missing: list[str]) -> t
         return None, f"not measured: {error.message}"
     beside = min(len(slots), len(missing))
     duration = seconds(plan, measured, missing, beside)
-    return duration, (
-        f"about {_in_words(duration)} for {len(missing)} arms, {beside} at a time, validation on top; "
+    short = duration * float(plan.flops_short_runs / plan.flops_total)
+    words = f", and at most {_in_words(short)} for short runs before" if short else ""
+    return duration + short, (
+        f"about {_in_words(duration)} for {len(missing)} arms, {beside} at a time{words}, validation on top; "
         f"{measured.point} makes {measured.tokens_per_second:,.0f} tokens/s with a peak of "
         f"{measured.bytes_peak / 1e9:.2f} GB"
     )

@@ -62,8 +62,10 @@ def _totals(plan: Plan) -> list[str]:
         f"training FLOPs in total: {ablation.scientific(plan.flops_total)} by convention {book.convention.name!r}; "
         "validation not counted",
     ]
-    if plan.shortlist > 1:
-        lines.append(f"short runs of the shortlist: at most {ablation.scientific(plan.flops_short_runs)} FLOPs on top")
+    if plan.shortlist > 1 or plan.lr_sweep:
+        parts = ["the shortlist"] * (plan.shortlist > 1) + ["learning rates"] * plan.lr_sweep
+        most = ablation.scientific(plan.flops_short_runs)
+        lines.append(f"short runs of {' and '.join(parts)}: at most {most} FLOPs on top")
     if extent.vocab_size is None:
         lines.append("no corpus was opened: embedding and output head are left out of memory and disk")
     lines.append(
@@ -134,7 +136,11 @@ def result_text(finished: Finished, tables: list[Table], shown: Format, settings
         return document.to_json(_result_json(finished, tables, settings))
     columns = ablation.result_columns(_categories(tables), any(table.source for table in tables))
     if shown == "csv":
-        rows = [_data_row(table, row) for table in tables for row in table.rows]
+        rows = [
+            _data_row(table, row) | {"learning_rate": finished.rate(row.point.name)}
+            for table in tables
+            for row in table.rows
+        ]
         return render(ablation.data_columns(columns), rows, shown)
     parts = []
     for table in tables:
@@ -218,6 +224,7 @@ def _explained(finished: Finished, table: Table) -> list[str]:
             lines.append(f"{NOT_ESTIMABLE}: outside the surface's range: {priced.reasons[0]}")
     if table.source:
         lines.append(f"paper: {table.source}, at its own scale and tokens; one training run a point")
+    lines.append(_rates_note(finished, table))
     flagged = [f"{row.point.variant.name}: {_flag(row.point)}" for row in rows if _flag(row.point)]
     if finished.choices:
         lines.append(
@@ -225,6 +232,18 @@ def _explained(finished: Finished, table: Table) -> list[str]:
             "such choice, which favours them"
         )
     return lines + flagged
+
+
+def _rates_note(finished: Finished, table: Table) -> str:
+    if not finished.rates:
+        return f"learning rate: {finished.learning_rate:g}, one for all arms"
+    edge = " (at the edge of those tried)"
+    each = ", ".join(
+        f"{row.point.variant.name} {rate.value:g}{edge if rate.at_edge else ''}"
+        for row in table.rows
+        for rate in [finished.rates[row.point.name]]
+    )
+    return f"learning rate: each point its own, the best of short runs on the same validation set: {each}"
 
 
 def _result_json(finished: Finished, tables: list[Table], settings: dict[str, Any]) -> dict[str, Any]:
@@ -237,7 +256,7 @@ def _result_json(finished: Finished, tables: list[Table], settings: dict[str, An
                 "tokens": table.tokens,
                 "printed_source": table.source or None,
                 "sentences": list(table.sentences),
-                "rows": [_row_json(row) for row in table.rows],
+                "rows": [_row_json(row) | {"learning_rate": finished.rate(row.point.name)} for row in table.rows],
             }
             for table in tables
         ],
@@ -247,6 +266,14 @@ def _result_json(finished: Finished, tables: list[Table], settings: dict[str, An
                 "losses": {str(rank): list(losses) for rank, losses in sorted(choice.losses.items())},
             }
             for name, choice in sorted(finished.choices.items())
+        },
+        "learning_rates": {
+            name: {
+                "value": rate.value,
+                "at_edge": rate.at_edge,
+                "losses": {f"{each:g}": loss for each, loss in rate.losses.items()},
+            }
+            for name, rate in sorted(finished.rates.items())
         },
         "failures": dict(sorted(finished.failures.items())),
     }

@@ -76,8 +76,9 @@ def train(
 ) -> None:
     """Train a model: a constant trunk, and cosine branches over fresh tokens.
 
-    The same command again goes on with a run that was stopped. Under torchrun,
-    weights are sharded over its ranks. The table has the validation loss at the
+    The same command again goes on with a run that was stopped. SIGTERM, which
+    schedulers send before they kill, saves after the step that runs and exits
+    with 143. Under torchrun, weights are sharded over its ranks. The table has the validation loss at the
     end of each branch and of the trunk; models and logs are in the run's folder.
     """
     from smelt_match.spec.family import countable, expand
@@ -85,6 +86,7 @@ def train(
     from smelt_match.train.run import train_run
     from smelt_match.train.schedule import forks_option
     from smelt_match.train.shards import Shards
+    from smelt_match.train.stop import on_sigterm
     from smelt_match.train.world import check_device, default_device
 
     shown = options.format_option(form)
@@ -104,7 +106,8 @@ def train(
         validation_tokens=validation_tokens, log_every=log_every, save_every=save_every,
         keep_checkpoints="all" if keep_all else "last",
     )  # fmt: skip
-    results = train_run(config, run, _reporter(), tensorboard)
+    with on_sigterm() as asked_to_stop:
+        results = train_run(config, run, _reporter(), tensorboard, asked_to_stop)
     if _leads():
         options.emit(_text(config, results, shown), output, force)
 

@@ -90,4 +90,4 @@ def data_columns(columns: tuple[Column, ...]) -> tuple[Column, ...]:
         found.append(column)
         if column.text in (with_half, signed_with_half):
             found.append(Column(f"{column.key}_half_width", ""))
-    return tuple(found)
+    return (*found, Column("learning_rate", ""))

@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from smelt_match.errors import BadInput
 from smelt_match.files import read_text
+from smelt_match.model.support import check_buildable
 from smelt_match.spec.model import ModelSpec
 from smelt_match.spec.parts import Record
 from smelt_match.spec.yaml import describe
@@ -150,8 +151,10 @@ def plan_run(
         **fields: Any other field of `TrainConfig` that is not None.
 
     Raises:
-        BadInput: A value does not fit; the corpus is too small for this many fresh tokens; vocabularies differ.
+        BadInput: A value does not fit; the corpus is too small for this many fresh tokens; vocabularies differ; the
+            spec has parts that cannot be built (each is named).
     """
+    check_buildable(spec)
     given = {name: value for name, value in fields.items() if value is not None}
     vocabulary = check_vocabulary(shards, spec)
     context = given.setdefault("context", defaults.context_for(spec))

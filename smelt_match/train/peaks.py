@@ -15,9 +15,12 @@ from smelt_match.budget.ledger import ledger
 from smelt_match.spec.model import ModelSpec
 from smelt_match.units import short_fraction
 
-# Dense bf16 FLOPs per second of one GPU, from NVIDIA's data sheets, which print some with sparsity, twice as much.
+# Dense bf16 FLOPs per second of one GPU by a part of its name, the first that fits; from NVIDIA's data sheets, which
+# print most with sparsity, twice as much: H100 SXM 1,979 TFLOPS, H200 NVL 1,671, HGX B200 4,500, GB200 5,000 a GPU.
 _PEAKS = (
+    ("GB200", 2.5e15),
     ("B200", 2.25e15),
+    ("H200 NVL", 8.36e14),
     ("H200", 9.89e14),
     ("H100 PCIe", 7.56e14),
     ("H100 NVL", 8.35e14),
@@ -25,6 +28,7 @@ _PEAKS = (
     ("H100", 9.89e14),
     ("A100", 3.12e14),
     ("L40S", 3.62e14),
+    ("L40", 1.81e14),
     ("L4", 1.21e14),
 )
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from smelt_match.errors import AnswerIsNo, BadInput
+from smelt_match.errors import AnswerIsNo, BadInput, Stopped
 from smelt_match.files import read_text, write_atomic
 from smelt_match.train.batches import batch
 from smelt_match.train.checkpoint import KEPT, Checkpoints
@@ -31,6 +31,7 @@ from smelt_match.train.metrics import MetricsLog, summary_writer
 from smelt_match.train.progress import Pace, Progress, Report
 from smelt_match.train.schedule import TRUNK, Leg
 from smelt_match.train.shards import Shards
+from smelt_match.train.stop import Asked, never
 from smelt_match.train.validation import Validation, validate
 from smelt_match.train.weights import write_weights
 from smelt_match.train.world import World, open_world
@@ -54,7 +55,11 @@ class LegResult:
 
 
 def train_run(
-    config: TrainConfig, folder: Path, report: Report | None = None, tensorboard: bool = False
+    config: TrainConfig,
+    folder: Path,
+    report: Report | None = None,
+    tensorboard: bool = False,
+    asked_to_stop: Asked = never,
 ) -> list[LegResult]:
     """Train a run, or go on with it, and return the ends of its legs: the branches by their forks, then the trunk.
 
@@ -65,8 +70,11 @@ def train_run(
         folder: The run's; it is made if it is not there.
         report: Called after each step, on the first rank.
         tensorboard: Whether to write TensorBoard's files into ``tensorboard/``, too.
+        asked_to_stop: Whether to save after the step that runs, and stop (`smelt_match.train.stop`); it is enough that
+            one rank is asked.
 
     Raises:
+        Stopped: That was asked. Running again goes on after the step that was saved.
         AnswerIsNo: The loss is no number any more; nothing of that step was kept.
         BadInput: The folder holds another run, the corpus does not fit or was changed, a checkpoint cannot be read or
             written, or the device is not there.
@@ -76,7 +84,7 @@ def train_run(
     with open_world(config.device) as world, _alone(folder, world):
         check_corpus(config, shards := Shards.open(Path(config.corpus)))
         _state(config, folder, world)
-        run = _Run(config, folder, world, shards, report, tensorboard)
+        run = _Run(config, folder, world, shards, report, tensorboard, asked_to_stop)
         for fork in config.forks:
             run.train(TRUNK, fork)
             run.train(Leg(fork), config.branch_steps)
@@ -124,10 +132,17 @@ class _Run:
     """A run on its way: an engine that stands after some step of a leg."""
 
     def __init__(
-        self, config: TrainConfig, folder: Path, world: World, shards: Shards, report: Report | None, tensorboard: bool
+        self,
+        config: TrainConfig,
+        folder: Path,
+        world: World,
+        shards: Shards,
+        report: Report | None,
+        tensorboard: bool,
+        asked_to_stop: Asked,
     ) -> None:
         self.config, self.folder, self.world, self.shards = config, folder, world, shards
-        self.report, self.tensorboard = report, tensorboard
+        self.report, self.tensorboard, self.asked_to_stop = report, tensorboard, asked_to_stop
         self.engine: Engine | None = None
         self.position: tuple[Leg, int] | None = None
 
@@ -175,9 +190,14 @@ class _Run:
                     raise _diverged(measured, leg, step + 1, checkpoints, self._checkpoints(TRUNK))
                 pace.tick()
                 self._tell(leg, step + 1, measured, pace, log if logged else None)
-                if (step + 1) % config.save_every == 0 or step + 1 == until:
+                stop = self.world.any(self.asked_to_stop())
+                if stop or (step + 1) % config.save_every == 0 or step + 1 == until:
                     self._save(engine, step + 1, checkpoints, log)
                     pace.restart()
+                if stop:
+                    raise Stopped(f"{leg.name}: stopped after step {step + 1:,} of {config.schedule.length(leg):,}, "
+                                  f"as SIGTERM asks; saved in {checkpoints.path(step + 1)}",
+                                  "the same command goes on")  # fmt: skip
 
     def _save(self, engine: Engine, step: int, checkpoints: Checkpoints, log: MetricsLog | None) -> None:
         if log is not None:

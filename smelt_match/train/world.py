@@ -43,6 +43,12 @@ class World:
             dist.all_reduce(values)
         return values
 
+    def any(self, here: bool) -> bool:
+        """Whether something is so on any rank."""
+        if self.size == 1:
+            return here
+        return bool(self.total(torch.tensor(int(here), device=self.device)))
+
     def wait(self) -> None:
         """Until every rank is here."""
         if self.size > 1:

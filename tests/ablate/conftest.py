@@ -60,10 +60,16 @@ def sweep() -> Callable[..., Sweep]:
     """A sweep by kind: ``sweep("count", text="1-3", seeds=2)``."""
 
     def build(
-        kind: Kind = "count", text: str | None = "1-3", seeds: int = 2, top: int = 1, heads: Any = "uniform", **run: Any
+        kind: Kind = "count",
+        text: str | None = "1-3",
+        seeds: int = 2,
+        top: int = 1,
+        heads: Any = "uniform",
+        lr_sweep: bool = False,
+        **run: Any,
     ) -> Sweep:
         found = points_of(kind, text=text, top=top, heads=heads)
-        return Sweep(kind, tuple(found), heads, seeds, run_of(**run), top)
+        return Sweep(kind, tuple(found), heads, seeds, run_of(**run), top, lr_sweep)
 
     return build
 

@@ -97,6 +97,26 @@ def test_a_sweep_from_nothing_to_its_table_and_again(cli: Cli, snapshot: Snapsho
 
 
 @pytest.mark.usefixtures("quick")
+def test_a_sweep_of_learning_rates_says_which_each_point_has(cli: Cli) -> None:
+    swept = (*COUNT, "--lr", "1e-3", "--lr-sweep", "--yes", "--no-probe", "--out", "swept")
+    ran = cli(*swept)
+    assert ran.code == 0, ran.err
+    assert "learning rate: each point its own, the best of short runs on the same validation set: count-1 0.001, " in (
+        ran.out
+    )
+    assert "short runs of learning rates: at most " in ran.err
+    assert "nano_s85-count-1: learning rate 0.001, of 0.0005, 0.001, 0.002" in ran.err
+    again = cli(*swept, "--format", "json")
+    assert "started" not in again.err
+    document = json.loads(again.out)
+    assert document["lr_sweep"] is True
+    assert list(document["learning_rates"]["nano_s85-count-1"]["losses"]) == ["0.0005", "0.001", "0.002"]
+    assert document["tables"][0]["rows"][0]["learning_rate"] == 0.001
+    shared = cli(*COUNT, "--lr", "1e-3", "--yes", "--no-probe", "--out", "shared")
+    assert "learning rate: 0.001, one for all arms" in shared.out
+
+
+@pytest.mark.usefixtures("quick")
 def test_failed_arms_are_told_at_the_end_beside_the_table_of_the_others(cli: Cli) -> None:
     assert cli(*COUNT, "--yes", "--no-probe", "--out", "kept").code == 0
     for place in Path("kept/arms").iterdir():

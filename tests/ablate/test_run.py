@@ -99,6 +99,7 @@ def test_a_failed_arm_takes_no_other_along_and_is_tried_again(sweep: Build, tmp_
         ({"learning_rate": 2e-3}, ["training.learning_rate is 0.001, this sweep has 0.002"]),
         ({"corpus_digest": "1" * 64}, ["training.corpus_digest is '000"]),
         ({"top": 2}, ["shortlist is 1, this sweep has 2"]),
+        ({"lr_sweep": True}, ["lr_sweep is nothing, this sweep has true"]),
     ],
 )
 def test_a_folder_of_another_sweep_is_refused_with_what_differs(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.cli.conftest import Cli, Writer, refused
+from tests.cli.conftest import Cli, Writer, refused, start
 from tests.train.corpora import corpus, texts
 
 TINY = {
@@ -45,6 +46,55 @@ def test_a_run_prints_the_ends_of_its_legs_and_again_when_it_is_done(cli: Cli) -
     assert "32 tokens a step" in table.out
     exported = cli("export", "run/model.yaml", "--to", "hf", "--weights", "run/model.safetensors", "-o", "exported")
     assert exported.code == 0, exported.err
+
+
+def test_sigterm_saves_the_step_and_the_same_command_goes_on(cli: Cli) -> None:
+    args = ("train", "mine.yaml", *RUN[:-2], "--device", "cpu", "--tokens", "5120", "--branches", "none")
+    process = start(*args)
+    assert process.stderr is not None
+    assert "trunk 1/160" in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (143, "")
+    assert "of 160, as SIGTERM asks; saved in run/trunk/step-" in err
+    assert err.endswith("hint: the same command goes on\n")
+    reached = int((Path("run") / "trunk" / "latest").read_text().strip().removeprefix("step-"))
+    assert 1 <= reached < 160
+    again = cli(*args)
+    assert again.code == 0, again.err
+    assert f"trunk {reached + 1}/160" in again.err
+
+
+def test_a_hugging_face_config_is_trained(cli: Cli) -> None:
+    config = {
+        "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "hidden_size": 16, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 8, "num_local_experts": 4,
+        "num_experts_per_tok": 2, "vocab_size": 300, "rope_theta": 10000.0, "rms_norm_eps": 1e-5, "hidden_act": "silu",
+        "tie_word_embeddings": False, "sliding_window": None, "max_position_embeddings": 64,
+    }  # fmt: skip
+    Path("tiny-mixtral").mkdir()
+    Path("tiny-mixtral/config.json").write_text(json.dumps(config))
+    ran = cli("train", "tiny-mixtral/config.json", *RUN, "--branches", "none")
+    assert ran.code == 0, ran.err
+    assert Path("run/model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("schwethelm-s20-r4", ["schwethelm-s20-r4: loop.injection:", "extras: 'embedding norm' cannot be built yet"]),
+        ("parcae-140m", ["parcae-140m: extras: 'readout' cannot be built yet", "hint: counting and matching work"]),
+        ("loopmoe-3b", ["loopmoe-3b: cannot be counted: not determinable from what is published: hidden_size"]),
+        ("200m_s0_smelt", ["200m_s0_smelt: cannot be counted:", "hint: `smelt-match specs show 200m_s0_smelt`"]),
+        ("smelt", ["smelt: names 16 models; a run trains one"]),
+        ("nothing", ["unknown spec 'nothing'"]),
+    ],
+)
+def test_a_spec_that_cannot_be_built_is_refused_by_name_before_anything_is_made(
+    cli: Cli, name: str, told: list[str]
+) -> None:
+    refused(cli("train", name, *RUN), *told)
+    assert not Path("run").exists()
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ def test_loss_resume_and_compile_are_checked(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(torch.nn.Module, "compile", lambda self: compile_(self, backend="eager"))
     torch._dynamo.reset()
     checked = section.check_pair(
-        tmp_path, 20, "cpu", [tiny("mid50x2", vocab_size=None, num_layers=2)], context=32, rows=2, micro_rows=2,
-        dtype="float32", learning_rate=0.02,
+        tmp_path, 10, "cpu", [tiny("mid50x2", vocab_size=None, num_layers=2)], context=32, rows=2, micro_rows=2,
+        dtype="float32", learning_rate=0.02, validation_tokens=64,
     )  # fmt: skip
     assert section.failures(checked) == []
     assert checked["tiny"]["resumed_apart"] == 0

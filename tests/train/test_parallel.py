@@ -54,6 +54,8 @@ def _work(config_text: str, folder: Path) -> None:
         if world.leads:
             save_gradients(folder, gradients)
         train_run(config, folder / "two")
+        assert world.any(world.rank == 1)
+        assert not world.any(False)
         train_run(config, folder / "one, then two")
         begin_together(config, folder / "two, then one", world)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from smelt_match.errors import AnswerIsNo, BadInput
+from smelt_match.errors import Stopped as AskedToStop
 from smelt_match.train import run as running
 from smelt_match.train.batches import batch
 from smelt_match.train.config import TrainConfig
@@ -75,6 +76,22 @@ def test_a_run_that_was_stopped_ends_with_the_bytes_of_one_that_was_not(
         with pytest.raises(Stopped):
             train_run(config, tmp_path / "run", stop_after(count))
     train_run(config, tmp_path / "run")
+    assert_same(left_behind(tmp_path / "run"), whole)
+
+
+@pytest.mark.parametrize("calls", [(1, 2), (4, 1), (11, 5), (13, 3)])
+def test_a_run_that_is_asked_to_stop_saves_the_step_and_goes_on_after_it(
+    shards: Shards, tmp_path: Path, whole: dict[str, Any], calls: tuple[int, ...]
+) -> None:
+    config, seen = small(shards), []
+    for count in calls:
+        asked = iter([False] * (count - 1) + [True])
+        with pytest.raises(AskedToStop, match=r"stopped after step \d+ of \d+, as SIGTERM asks; saved in ") as told:
+            train_run(config, tmp_path / "run", lambda at: seen.append((at.leg, at.step)), False, lambda: next(asked))  # noqa: B023
+        saved = Path(told.value.message.rpartition("saved in ")[2])
+        assert (saved.parent / "latest").read_text().strip() == saved.name
+    train_run(config, tmp_path / "run", lambda at: seen.append((at.leg, at.step)))
+    assert len(seen) == len(set(seen)) == sum(LEGS.values())  # no step is computed twice
     assert_same(left_behind(tmp_path / "run"), whole)
 
 

@@ -87,6 +87,9 @@ def test_defaults_follow_the_step_law_and_are_the_same_for_matched_models() -> N
     tokens = 100 * 10**9
     expected = 1.79 * defaults.active_parameters(spec) ** -0.713 * tokens**0.307
     assert defaults.peak_learning_rate(spec, tokens) == pytest.approx(expected, rel=0.05)
+    nano = countable(expand("nano_s85")[0])
+    assert {defaults.peak_learning_rate(nano, given) for given in (57_000, 2_000_000, 2 * 10**9)} == {1.6e-3}
+    assert defaults.peak_learning_rate(nano, tokens) > 1.6e-3
     assert defaults.active_parameters(spec) == pytest.approx(0.2e9, rel=0.2)
     assert defaults.batch_rows(205 * 10**9, 4096) == 512
     assert defaults.batch_rows(200_000, 512) == 1
