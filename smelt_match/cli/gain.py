@@ -110,8 +110,8 @@ def gain(
         from smelt_match.report.charts import charts as charts_of
         from smelt_match.report.charts import write_charts
 
-        members = {name: found.at_levels(name, sparsities) for name in fits}
-        for path in write_charts(charts_of(comparison, sparsities, members), charts, force):
+        belonging = {name: found.at_levels(name, sparsities) for name in fits}
+        for path in write_charts(charts_of(comparison, sparsities, belonging), charts, force):
             typer.echo(f"wrote {path}", err=True)
     if shown == "json":
         text = to_json(comparison.document())

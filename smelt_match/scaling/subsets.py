@@ -143,7 +143,7 @@ def subset_gains(
             SubsetGain(
                 subset, float(gain(ours, theirs, C, S)), drawn, (fits[0].ratio, fits[1].ratio),
                 fits[0].flagged or fits[1].flagged,
-                outside(*(one.fit.surface(name) for one, name in zip(fits, names, strict=True)), C, S),
+                outside(fits[0].fit.surface(names[0]), fits[1].fit.surface(names[1]), C, S),
             )
         )  # fmt: skip
     return _sound(found, draws)
