@@ -92,9 +92,13 @@ class Surface(Record):
         """The natural log of the capacity-limited term, A·(1 − S)^b / F^a, at 1 − S = ``active``."""
         return math.log(self.A) + self.b * math.log(active) - self.a * math.log(F)
 
+    def capacity(self, F: float, S: float) -> float:
+        """The capacity-limited term in nats."""
+        return math.exp(self.log_capacity(F, 1 - S))
+
     def loss(self, F: float, S: float, D: float) -> float:
         """Eq. 2 in nats."""
-        return self.E + math.exp(self.log_capacity(F, 1 - S)) + math.exp(math.log(self.K) - self.c * math.log(D))
+        return self.E + self.capacity(F, S) + math.exp(math.log(self.K) - self.c * math.log(D))
 
 
 class SurfaceFile(Record):
