@@ -20,15 +20,18 @@ import os
 import signal
 import statistics
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from gpu_checks import grouped_gemm, one_graph, packed_masks
 from gpu_models import REHEARSAL, Bench, Sizes, with_fields
+from gpu_train import check_pair, failures, roomy
 from torch import Tensor
 
 from smelt_match.budget.context import Context
@@ -41,11 +44,9 @@ from smelt_match.measure.step_time import Side, device_name, half
 from smelt_match.model.generate import generate
 from smelt_match.model.loop import LoopedTransformer
 from smelt_match.spec.model import ModelSpec
+from smelt_match.train.peaks import peak_flops
 
 TOTAL = 350.0  # seconds, start and end included
-# Dense bf16 FLOPs a second, by the name that the device gives itself; NVIDIA's data sheets (H100 and H200 SXM: 1,979
-# TFLOPS with sparsity, half without; A100 SXM: 312).
-PEAK = {"NVIDIA H200": 989.5e12, "NVIDIA H100 80GB HBM3": 989.5e12, "NVIDIA A100-SXM4-80GB": 312e12}
 
 
 class OutOfTime(BaseException):
@@ -94,7 +95,7 @@ def step_seconds(bench: Bench, model: Any, tokens_BS: Tensor) -> float:
 
 def utilisation(bench: Bench, spec: ModelSpec, tokens_per_second: float) -> dict[str, Any]:
     """Counted training FLOPs a second under every convention, and as a share of the device's peak."""
-    peak = PEAK.get(device_name(bench.device))
+    peak = peak_flops(bench.device, "bfloat16")
     context, found = Context.causal(bench.sizes.tokens), {}
     for name, rule in CONVENTIONS.items():
         flops = count(spec, rule, context, control_of(spec)).budget.flops
@@ -181,6 +182,22 @@ def decoding(bench: Bench) -> dict[str, Any]:
     return found
 
 
+def training(bench: Bench) -> dict[str, Any]:
+    """The pair trained for 100 steps: loss, resume and compile. What is checked when time ends is kept."""
+    tiny = [with_fields(bench.specs[name], vocab_size=None) for name in ("baseline", "uniform")]
+    specs = tiny if bench.sizes.training else None  # None: the pair
+    found: dict[str, Any] = {}
+    stopped, compile_ = None, torch.nn.Module.compile
+    chosen = mock.patch.object(torch.nn.Module, "compile", lambda self: compile_(self, backend=bench.sizes.compiler))
+    torch.compiler.reset()
+    with chosen, tempfile.TemporaryDirectory(dir=roomy()) as name:
+        try:
+            check_pair(Path(name), device=bench.device.type, specs=specs, found=found, **bench.sizes.training)
+        except OutOfTime as error:
+            stopped = str(error)
+    return {"arms": found, "failures": failures(found), "stopped": stopped}
+
+
 def collect() -> None:
     """Free what the last section left behind."""
     gc.collect()
@@ -190,15 +207,16 @@ def collect() -> None:
 
 # (name, seconds, what): a row for each part of the result, in this order. Unused seconds pass on to later rows.
 SECTIONS: tuple[tuple[str, float, Callable[[Bench], dict[str, Any]]], ...] = (
-    ("step_time", 70, step_time),
-    ("head_sizes", 25, lambda bench: sweep(bench, "head_dim", bench.sizes.head_dims)),
-    ("expert_widths", 25, lambda bench: sweep(bench, "expert_intermediate_size", bench.sizes.expert_widths)),
-    ("peak_memory", 40, peak_memory),
-    ("decoding", 40, decoding),
-    ("flex_attention_packed_masks", 30, packed_masks),
-    ("bf16_grouped_gemm", 10, grouped_gemm),
-    ("compiled_without_graph_breaks", 40, one_graph),
-    ("step_time_compiled", 60, lambda bench: step_time(bench, compiled=True)),
+    ("step_time", 50, step_time),
+    ("head_sizes", 20, lambda bench: sweep(bench, "head_dim", bench.sizes.head_dims)),
+    ("expert_widths", 20, lambda bench: sweep(bench, "expert_intermediate_size", bench.sizes.expert_widths)),
+    ("peak_memory", 30, peak_memory),
+    ("decoding", 30, decoding),
+    ("flex_attention_packed_masks", 20, packed_masks),
+    ("bf16_grouped_gemm", 5, grouped_gemm),
+    ("compiled_without_graph_breaks", 30, one_graph),
+    ("step_time_compiled", 45, lambda bench: step_time(bench, compiled=True)),
+    ("training", 90, training),
 )
 
 

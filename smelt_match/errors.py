@@ -40,6 +40,12 @@ class MissingExtra(SmeltMatchError):
     exit_code = 3
 
 
+class Stopped(SmeltMatchError):
+    """The work was asked to stop by SIGTERM, is saved, and can go on (exit 143, which is 128 + SIGTERM)."""
+
+    exit_code = 143
+
+
 def close_names(name: str, known: Iterable[str]) -> str:
     """A hint that lists names close to ``name``, or all known ones when none is close."""
     names = sorted(known)

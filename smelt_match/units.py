@@ -26,6 +26,19 @@ def parse_fraction(text: str, what: str) -> Fraction:
     return value / 100 if percent else value
 
 
+_SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+
+
+def parse_count(text: str, what: str) -> int:
+    """Read ``4096``, ``200k``, ``2M``, ``1.5B`` or ``2e6`` as a whole number of at least 1."""
+    body = text.strip()
+    letter = body[-1:].lower() if body[-1:].lower() in _SCALES else ""
+    value = parse_fraction(body[: len(body) - len(letter)], what) * _SCALES[letter]
+    if value.denominator != 1 or not 1 <= value < 2**60:
+        raise BadInput(f"{what}: {text[:60]!r} is not a whole number of at least 1", "write it as 4096, 200k or 1.5B")
+    return int(value)
+
+
 def fraction_text(value: Fraction) -> str:
     """``"num/den"``, as JSON carries an exact rational."""
     return f"{value.numerator}/{value.denominator}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,9 @@ from smelt_match.match.grid import find_grid
 from smelt_match.match.problem import Question
 from smelt_match.spec.family import countable, expand
 from smelt_match.spec.grammar import parse_layout
+from tests.scaling import synthetic
+
+CONFIGS = Path(__file__).parent / "spec" / "configs"
 
 
 @dataclass(frozen=True)
@@ -56,3 +61,14 @@ def ask() -> Callable[..., Question]:
         )
 
     return build
+
+
+def furnish(folder: Path) -> None:
+    """What commands of the README, the guides and the help pages read: a user's configs, pages and tables."""
+    for name in ("Mixtral-8x7B-v0.1", "Llama-3.1-8B"):
+        (folder / name).mkdir()
+        shutil.copy(CONFIGS / f"{name.lower()}.json", folder / name / "config.json")
+    (folder / "pages").mkdir()
+    for number in range(40):
+        (folder / "pages" / f"{number}.txt").write_text(f"This is page {number} of forty.")
+    synthetic.write_all(folder)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Ran
+from tests.conftest import Ran, furnish
 
 ROOT = Path(__file__).parent.parent
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
@@ -33,9 +32,7 @@ def test_every_command_runs_in_the_order_given(
     cli: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for model in ("Mixtral-8x7B-v0.1", "Llama-3.1-8B"):  # folders with a config.json, as a user has them
-        Path(model).mkdir()
-        shutil.copy(ROOT / "tests" / "spec" / "configs" / f"{model.lower()}.json", Path(model) / "config.json")
+    furnish(tmp_path)
     commands = [
         line.partition("#")[0].strip()
         for block in re.findall(r"```sh\n(.*?)```", TEXTS[name], flags=re.DOTALL)

@@ -15,7 +15,7 @@ import torch
 PROGRAM = Path(__file__).parent.parent / "benchmarks" / "gpu.py"
 SECTIONS = [
     "step_time", "head_sizes", "expert_widths", "peak_memory", "decoding", "flex_attention_packed_masks",
-    "bf16_grouped_gemm", "compiled_without_graph_breaks", "step_time_compiled",
+    "bf16_grouped_gemm", "compiled_without_graph_breaks", "step_time_compiled", "training",
 ]  # fmt: skip
 
 
@@ -61,6 +61,10 @@ def test_every_section_runs_in_the_rehearsal(tmp_path: Path) -> None:
         assert model["tokens_per_second"] > 0
     assert list(results["head_sizes"]["values"]) == ["8", "16"]
     assert agreements(results) == {True}
+    trained = results["training"]
+    assert (trained["failures"], trained["stopped"]) == ([], None)
+    assert list(trained["arms"]) == ["nano_s85", "uniform"]
+    assert {arm["resumed_apart"] for arm in trained["arms"].values()} == {0}
 
 
 def agreements(value: Any) -> set[bool]:

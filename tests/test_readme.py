@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import runpy
 import shlex
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Ran
+from tests.conftest import Ran, furnish
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -34,9 +33,7 @@ def test_every_command_runs_in_the_order_given(
     cli: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("Mixtral-8x7B-v0.1", "Llama-3.1-8B"):  # folders with a config.json, as a user has them
-        Path(name).mkdir()
-        shutil.copy(ROOT / "tests" / "spec" / "configs" / f"{name.lower()}.json", Path(name) / "config.json")
+    furnish(tmp_path)
     assert len(COMMANDS) >= 5
     for command in COMMANDS:
         ran = cli(*shlex.split(command)[1:])

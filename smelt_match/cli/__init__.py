@@ -13,6 +13,7 @@ import typer
 
 from smelt_match import __version__
 from smelt_match.cli import (
+    ablate,
     audit,
     calibrate,
     card,
@@ -27,6 +28,7 @@ from smelt_match.cli import (
     plan,
     solve,
     specs,
+    train,
     verify,
 )
 from smelt_match.errors import SmeltMatchError
@@ -55,6 +57,8 @@ app.command("gain", epilog=gain.EXAMPLES)(gain.gain)
 app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
 app.command("calibrate", epilog=calibrate.EXAMPLES)(calibrate.calibrate)
 app.add_typer(contrast.app, name="contrast")
+app.command("train", epilog=train.EXAMPLES)(train.train)
+app.add_typer(ablate.app, name="ablate")
 app.add_typer(specs.app, name="specs")
 app.add_typer(corpus.app, name="corpus")
 
@@ -79,7 +83,10 @@ def _options(
 
 
 def main(args: list[str] | None = None) -> NoReturn:
-    """Run the program and exit with its code (0 done, 1 no, 2 bad input, 3 part missing, 70 bug, 130 interrupted)."""
+    """Run the program and exit with its code.
+
+    0 done, 1 no, 2 bad input, 3 part missing, 70 bug, 130 interrupted, 143 stopped by SIGTERM with its work saved.
+    """
     sys.exit(run(args))
 
 

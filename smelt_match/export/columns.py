@@ -143,3 +143,17 @@ CORPUS = (
     Column("bytes_trunk", "trunk bytes", _number, data_only=True),
     Column("bytes_branch", "branch bytes", _number, data_only=True),
 )
+
+
+def _nats(value: Any) -> str:
+    return f"{value:.4f}"
+
+
+LEGS = (
+    Column("leg", "leg", left=True),
+    Column("fork_step", "fork step", data_only=True),
+    Column("tokens", "tokens", _number),
+    Column("validation_loss", "validation loss", _nats),
+    Column("validation_loss_mean_sources", "mean over sources", _nats),
+    Column("validation_bits_per_byte", "bits per byte", _nats),
+)

@@ -6,6 +6,7 @@ Source: arXiv 2609.01343v3, Sec. 3.1 and Eq. 8 and 9.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -24,6 +25,9 @@ from smelt_match.model.rotary import Rotation
 from smelt_match.model.router import Router
 from smelt_match.model.support import BALANCES, RESIDUAL_SCALES, check_buildable, check_choice, vocabulary
 from smelt_match.spec.model import ModelSpec
+
+# The visit from 0, the residual stream before and after it (B, S, H), and how it used its experts.
+Watch = Callable[[int, Tensor, Tensor, Balance | None], None]
 
 
 class Output(NamedTuple):
@@ -86,6 +90,7 @@ class LoopedTransformer(nn.Module):
         segment_ids_BS: Tensor | None = None,
         cache: KVCache | None = None,
         last_only: bool = False,
+        watch: Watch | None = None,
     ) -> Output:
         """Predict the next token at each position.
 
@@ -95,6 +100,7 @@ class LoopedTransformer(nn.Module):
                 document a row. Attention stays within documents, and positions restart.
             cache: Keys and values of earlier tokens, to be extended by these; only without gradients.
             last_only: Whether to score the last position only, as (B, 1, V).
+            watch: Called after each visit, with what it changed.
         """
         if tokens_BS.dim() != 2:
             raise BadInput(f"tokens: shape (rows, tokens) is wanted, found {tuple(tokens_BS.shape)}")
@@ -102,7 +108,10 @@ class LoopedTransformer(nn.Module):
         rotation = Rotation(reach.positions, self.spec.head_dim, self.spec.rope_theta)
         x_BSH, losses = self.embedding(tokens_BS), []
         for visit, index in enumerate(self.visits):
+            before_BSH = x_BSH
             x_BSH, balance = self._visit(index, x_BSH, rotation, reach, None if cache is None else cache.slots[visit])
+            if watch is not None:
+                watch(visit, before_BSH, x_BSH, balance)
             if balance is not None:
                 losses.append(balance.loss)
                 if self.balance == "bias" and self.training and cache is None:

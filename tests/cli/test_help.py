@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +13,8 @@ import typer
 
 from smelt_match.cli import app
 from tests.cli.conftest import Cli
-from tests.scaling import synthetic
+from tests.conftest import furnish
 
-CONFIGS = Path(__file__).parent.parent / "spec" / "configs"
 HEAVY = ("torch", "optuna", "scipy", "numpy", "rich", "pandas")
 
 
@@ -46,13 +44,7 @@ def test_every_command_shows_an_example_of_itself() -> None:
 def test_every_example_runs(cli: Cli) -> None:
     """In the order of the pages, in one folder: some read files that earlier ones write."""
     assert len(EXAMPLES) >= 15
-    for name in ("Mixtral-8x7B-v0.1", "Llama-3.1-8B"):  # folders with a config.json, as a user has them
-        Path(name).mkdir()
-        shutil.copy(CONFIGS / f"{name.lower()}.json", Path(name) / "config.json")
-    Path("pages").mkdir()
-    for number in range(40):
-        (Path("pages") / f"{number}.txt").write_text(f"This is page {number} of forty.")
-    synthetic.write_all(Path())
+    furnish(Path())
     for example in EXAMPLES:
         ran = cli(*shlex.split(example)[1:])
         assert ran.code == 0, (example, ran.err)

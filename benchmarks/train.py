@@ -1,0 +1,173 @@
+"""Speed of a training step of ours and of transformers' on the same shapes, side by side, and what a loop costs.
+
+python benchmarks/train.py
+python benchmarks/train.py --shapes nano --rounds 3    # a quick look
+python benchmarks/train.py --threads 1                 # processor time of one thread: for a machine that is busy
+python benchmarks/train.py --json train.json
+
+A step is forward and backward pass with the balancing loss, clipping, and fused AdamW, in float32: of our trainer, and
+of `Qwen3MoeForCausalLM` with every experts implementation that transformers runs here. Both have the same weights,
+tokens and optimizer, and one process with the same settings of the allocator, which this script sets before it starts
+itself again. Rounds take turns, so that a busy machine slows all sides; the best round of each counts.
+
+Loop overhead is the step time of the two matches of a baseline (uniform heads, split heads) over the baseline's own:
+their training FLOPs per token are equal, so that what is above 1 is the price of narrow layers and of more visits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ALLOCATOR = {
+    "MALLOC_MMAP_MAX_": "0",  # no fresh pages for each large tensor
+    "MALLOC_TRIM_THRESHOLD_": str(2**36),
+    "MALLOC_TOP_PAD_": str(2**26),
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+}
+if __name__ == "__main__" and any(os.environ.get(name) != value for name, value in ALLOCATOR.items()):
+    os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ALLOCATOR)
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from model import IMPLEMENTATIONS, Timer, their_step, theirs  # noqa: E402
+
+from smelt_match.spec.family import countable, expand  # noqa: E402
+from smelt_match.spec.model import ModelSpec  # noqa: E402
+from smelt_match.train.batches import Batch  # noqa: E402
+from smelt_match.train.config import TrainConfig  # noqa: E402
+from smelt_match.train.engine import Engine  # noqa: E402
+from smelt_match.train.world import World  # noqa: E402
+
+GOAL = 1.5
+# Name of the spec, tokens of a row, rows, layers that are built (a stack of equal layers; None for all).
+SHAPES = {"nano": ("nano_s85", 512, 4, None), "100m": ("100m_s85", 1024, 4, 2)}
+V = 512
+# What `smelt-match solve --baseline nano_s85 --loop mid50x2` finds.
+LOOPED: dict[str, dict[str, int]] = {
+    "uniform": {"hidden_size": 116, "num_experts": 105, "expert_intermediate_size": 30, "head_dim": 22},
+    "split": {
+        "hidden_size": 124, "num_experts": 105, "expert_intermediate_size": 28, "loop_num_attention_heads": 2,
+        "loop_num_key_value_heads": 1,
+    },
+}  # fmt: skip
+
+
+def shape(name: str) -> tuple[ModelSpec, Batch]:
+    """A spec that both sides can build, and a batch of whole rows: transformers knows no packed documents here."""
+    spec_name, tokens, rows, layers = SHAPES[name]
+    spec = countable(expand(spec_name)[0])
+    spec = spec.changed(qk_norm="head", vocab_size=V, num_layers=layers or spec.num_layers)
+    return spec, _batch(rows, tokens)
+
+
+def _batch(rows: int, tokens: int) -> Batch:
+    ids = np.random.default_rng(0).integers(0, V, (rows, tokens))
+    return Batch(ids, np.zeros((rows, tokens), np.int32), np.concatenate((ids[:, 1:], np.full((rows, 1), -100)), 1))
+
+
+def engine(spec: ModelSpec, batch: Batch) -> Engine:
+    """Our trainer for a batch."""
+    rows, context = batch.tokens_BS.shape
+    config = TrainConfig(
+        spec=spec, corpus="", corpus_digest="", context=context, rows=rows, micro_rows=rows, steps=1, branch_steps=1,
+        learning_rate=1e-4, warmup_steps=0, validation_tokens=1,
+    )  # fmt: skip
+    return Engine(config, World(torch.device("cpu")))
+
+
+class Theirs:
+    """A training step of transformers' model, with our optimizer's settings."""
+
+    def __init__(self, ours: Engine, implementation: str, batch: Batch) -> None:
+        self.model = theirs(ours.config.spec, ours.model, implementation)
+        decayed = [p for p in self.model.parameters() if p.dim() > 1]
+        rest = [p for p in self.model.parameters() if p.dim() <= 1]
+        groups = [{"params": decayed, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}]
+        self.optimizer = torch.optim.AdamW(groups, lr=1e-4, betas=(0.9, 0.95), fused=True)
+        self.tokens = torch.from_numpy(batch.tokens_BS)
+
+    def step(self) -> float:
+        """Forward, backward, clip, update."""
+        loss = their_step(self.model, self.tokens)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return loss.item()
+
+
+def side_by_side(name: str, args: argparse.Namespace, timer: Timer) -> dict[str, Any]:
+    """Our step and theirs on one shape."""
+    spec, batch = shape(name)
+    ours = engine(spec, batch)
+    sides: dict[str, Any] = {each: Theirs(ours, each, batch) for each in args.implementations}
+    tokens = batch.tokens_BS.size
+    losses: dict[str, list[float]] = {side: [] for side in ("ours", *sides)}
+
+    def own_step() -> None:
+        step = ours.step(batch, 1e-4)
+        losses["ours"].append(step.loss + 0.01 * step.balance_loss)
+
+    for _ in range(args.rounds + 1):
+        for side, them in sides.items():
+            timer(side, name, lambda them=them, side=side: losses[side].append(them.step()))  # type: ignore[misc]
+        timer("ours", name, own_step)
+    assert all(abs(each[0] - losses["ours"][0]) < 2e-3 for each in losses.values()), losses
+    fastest = min(args.implementations, key=lambda side: timer.best(side, name))
+    ratio = timer.best(fastest, name) / timer.best("ours", name)
+    print(f"\n{name}: {spec.num_layers} layers, H {spec.hidden_size}, I {spec.expert_intermediate_size}, "
+          f"{spec.experts_per_token} of {spec.num_experts} experts, V {V}, {tokens:,} tokens a step")  # fmt: skip
+    speeds = {side: tokens / timer.best(side, name) for side in ("ours", *args.implementations)}
+    for side, speed in speeds.items():
+        print(f"  {side:12} {speed:10,.0f} tokens/s   median {tokens / timer.median(side, name):10,.0f}")
+    print(f"  {ratio:.2f}x of transformers' fastest ({fastest}); goal {GOAL}x: {'met' if ratio >= GOAL else 'missed'}")
+    return {"tokens_per_second": speeds, "fastest": fastest, "ratio": ratio}
+
+
+def overhead(args: argparse.Namespace, timer: Timer) -> dict[str, float]:
+    """Step time of the matches over their baseline's."""
+    arms = {
+        "baseline": countable(expand("nano_s85")[0]),
+    }
+    arms |= {name: arms["baseline"].changed(name=name, layout="mid50x2", **dims) for name, dims in LOOPED.items()}
+    batch = _batch(4, 512)
+    engines = {name: engine(spec.changed(vocab_size=V), batch) for name, spec in arms.items()}
+    for _ in range(args.rounds + 1):
+        for name, each in engines.items():
+            timer(name, "loop", lambda each=each: each.step(batch, 1e-4))  # type: ignore[misc]
+    print("\nloop overhead: nano_s85 and its matches as mid50x2, 2,048 tokens a step")
+    ratios = {name: timer.best(name, "loop") / timer.best("baseline", "loop") for name in engines}
+    for name, ratio in ratios.items():
+        speed = batch.tokens_BS.size / timer.best(name, "loop")
+        print(f"  {name:12} {speed:10,.0f} tokens/s   {ratio:.2f}x the baseline's step time")
+    return ratios
+
+
+def main() -> None:
+    """Read the options and run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--implementations", nargs="+", choices=IMPLEMENTATIONS, default=["grouped_mm", "eager"])
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    torch.manual_seed(0)
+    timer = Timer(time.process_time if args.threads == 1 else time.perf_counter)
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, float32, {args.rounds} rounds")
+    result: dict[str, Any] = {name: side_by_side(name, args, timer) for name in args.shapes}
+    result["loop_overhead"] = overhead(args, timer)
+    if args.json:
+        args.json.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""Launchers: who runs the workers, and where. The local one has a slot for each GPU or group of cores."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from smelt_match.ablate.folder import LOG, failure, record_failure, state
+from smelt_match.ablate.work import command
+
+Told = Callable[[str], None]
+
+
+class Launcher(Protocol):
+    """Runs workers. Folders hold all state, so that a launcher returns nothing."""
+
+    def run(self, folders: Sequence[Path], told: Told) -> None:
+        """Work on all folders; return when each is done or has failed. ``told`` hears of each start and end."""
+
+    def close(self) -> None:
+        """End whatever still runs."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place for one arm: a group of cores, or a GPU."""
+
+    name: str
+    cores: tuple[int, ...] = ()
+    gpu: str | None = None
+
+    def environment(self, threads: int) -> dict[str, str]:
+        """What a worker's process gets on top of this one's environment."""
+        limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+        return limits if self.gpu is None else {**limits, "CUDA_VISIBLE_DEVICES": self.gpu}
+
+
+def local_slots(threads: int, gpus: Sequence[str] | None = None) -> list[Slot]:
+    """A slot for each GPU; without any, for each group of ``threads`` cores, and at least one."""
+    if gpus is None:
+        gpus = visible_gpus()
+    if gpus:
+        return [Slot(f"GPU {gpu}", gpu=gpu) for gpu in gpus]
+    has = getattr(os, "sched_getaffinity", None)
+    cores = sorted(has(0)) if has else list(range(os.cpu_count() or 1))
+    groups = [tuple(cores[i : i + threads]) for i in range(0, len(cores) - threads + 1, threads)]
+    return [Slot(f"cores {','.join(map(str, group))}", group) for group in groups] or [Slot("all cores", tuple(cores))]
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs that this process may use, by the names that CUDA_VISIBLE_DEVICES takes."""
+    import torch
+
+    count = torch.cuda.device_count()
+    named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return named[:count] if named else [str(index) for index in range(count)]
+
+
+class Local:
+    """Workers as child processes on this machine, side by side, one to a slot."""
+
+    def __init__(
+        self,
+        slots: Sequence[Slot],
+        threads: int = 1,
+        worker: Callable[[Path, tuple[int, ...]], list[str]] = command,
+    ) -> None:
+        self._threads, self._worker = threads, worker
+        self._slots: queue.Queue[Slot] = queue.Queue()
+        for slot in slots:
+            self._slots.put(slot)
+        self._count = len(slots)
+        self._children: set[subprocess.Popen[bytes]] = set()
+        self._guard = threading.Lock()
+        self._closed = False
+
+    def run(self, folders: Sequence[Path], told: Told) -> None:
+        """Work on all folders. Several threads may call this: slots are shared."""
+        pool = ThreadPoolExecutor(min(self._count, len(folders)) or 1)
+        try:
+            for future in [pool.submit(self._one, folder, told) for folder in folders]:
+                future.result()
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def close(self) -> None:
+        """Kill every worker and what it started."""
+        with self._guard:
+            self._closed = True
+            children = list(self._children)
+        for child in children:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+
+    def _one(self, folder: Path, told: Told) -> None:
+        slot = self._slots.get()
+        try:
+            self._child(folder, slot, told)
+        finally:
+            self._slots.put(slot)
+
+    def _child(self, folder: Path, slot: Slot, told: Told) -> None:
+        environment = {**os.environ, **slot.environment(self._threads)}
+        with (folder / LOG).open("ab") as log:
+            with self._guard:
+                if self._closed:
+                    return
+                child = subprocess.Popen(
+                    self._worker(folder, slot.cores),
+                    stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, start_new_session=True,
+                )  # fmt: skip
+                self._children.add(child)
+            told(f"{folder.name}: started on {slot.name}")
+            try:
+                code = child.wait()
+            finally:
+                with self._guard:
+                    self._children.discard(child)
+                    closed = self._closed
+                assert child.stdin is not None
+                child.stdin.close()
+        if not closed:
+            note_end(folder, code, told)
+
+
+def note_end(folder: Path, code: int, told: Told, log: Path | None = None) -> None:
+    """Tell how a worker ended, and record a failure that it could not record itself; ``log`` is what it printed."""
+    reached = state(folder)
+    if reached == "running":
+        told(f"{folder.name}: another process is at work on it")
+        return
+    if reached not in ("done", "failed"):
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        likely = "; signal 9 is often the system that is out of memory" if code == -signal.SIGKILL else ""
+        record_failure(folder, f"the worker {how} without a result{likely}", f"see {log or folder / LOG}")
+    told(f"{folder.name}: done" if reached == "done" else f"{folder.name}: failed: {failure(folder)}")

@@ -1,0 +1,96 @@
+"""Running a sweep: what is missing in its folder is trained, and what is there is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from smelt_match.ablate.folder import arm_folder, failure, held, open_folder, read_sweep, state, write_run
+from smelt_match.ablate.launch import Launcher, Told
+from smelt_match.ablate.points import Point
+from smelt_match.ablate.rates import Rate, rates
+from smelt_match.ablate.result import ArmResult, read_result
+from smelt_match.ablate.shortlist import Choice, choose
+from smelt_match.ablate.sweep import Sweep
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a run of a sweep left.
+
+    Attributes:
+        points: The points of the sweep, each with the match that was trained first.
+        results: By point name and seed; arms that failed are not in it.
+        failures: Why an arm has no result, by its name.
+        choices: What short runs chose, by point name; empty without a shortlist.
+        learning_rate: What all arms share, or what the sweep of learning rates lies around.
+        rates: What short runs say of the learning rate, by point name; empty where all share one.
+    """
+
+    points: tuple[Point, ...]
+    results: Mapping[tuple[str, int], ArmResult]
+    failures: Mapping[str, str]
+    choices: Mapping[str, Choice]
+    learning_rate: float
+    rates: Mapping[str, Rate]
+
+    def rate(self, point: str) -> float:
+        """The learning rate of a point's arms."""
+        return self.rates[point].value if point in self.rates else self.learning_rate
+
+
+def run(sweep: Sweep, folder: Path, launcher: Launcher, told: Told) -> Finished:
+    """Train every arm of a sweep that has no result yet. An arm that fails takes no other along.
+
+    Raises:
+        BadInput: The folder holds another sweep, or another process runs this one.
+    """
+    open_folder(folder, sweep.file())
+    with held(folder, "sweep"):
+        try:
+            choices = choose(sweep, folder, launcher, told)
+            chosen = {name: choice.candidate for name, choice in choices.items()}
+            found = rates(sweep, chosen, folder, launcher, told)
+            arms = list(sweep.arms(chosen, {name: rate.value for name, rate in found.items()}))
+            places = {arm.name: arm_folder(folder, arm.name) for arm in arms}
+            for arm in arms:
+                write_run(places[arm.name], arm.config)
+            missing = [place for place in places.values() if state(place) != "done"]
+            if len(missing) < len(arms):
+                told(f"{len(arms) - len(missing)} of {len(arms)} arms are done already")
+            if missing:
+                launcher.run(missing, told)
+        finally:
+            launcher.close()
+        results, failures = {}, {}
+        for arm in arms:
+            result = read_result(places[arm.name])
+            if result is not None:
+                results[arm.point.name, arm.config.seed] = result
+            else:
+                failures[arm.name] = failure(places[arm.name])
+    points = tuple(
+        replace(point, candidates=(choices[point.name].candidate,)) if point.name in choices else point
+        for point in sweep.points
+    )
+    return Finished(points, results, failures, choices, sweep.training.learning_rate, found)
+
+
+@dataclass(frozen=True)
+class ArmState:
+    """How far one arm of a folder is."""
+
+    name: str
+    state: str
+    reason: str = ""
+
+
+def status(folder: Path) -> list[ArmState]:
+    """The state of every arm of a sweep's folder; it reads, and changes nothing."""
+    found = []
+    for name in read_sweep(folder).arms:
+        place = arm_folder(folder, name)
+        reached = state(place)
+        found.append(ArmState(name, reached, failure(place) if reached == "failed" else ""))
+    return found

@@ -1,0 +1,43 @@
+"""A run that is asked to stop: SIGTERM, as Slurm and other schedulers send it before they kill.
+
+The step that runs is finished and saved, and the process ends with 143 (128 + SIGTERM), which is what a shell and Slurm
+report of a process that SIGTERM ended. The same command goes on.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+Asked = Callable[[], bool]
+
+
+def never() -> bool:
+    """Nobody asks."""
+    return False
+
+
+@contextmanager
+def on_sigterm() -> Iterator[Asked]:
+    """Whether SIGTERM came since, instead of its ending this process. A second one ends it as ever.
+
+    Signals reach the main thread alone; in any other, nobody asks.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield never
+        return
+    came = False
+
+    def note(*_: Any) -> None:
+        nonlocal came
+        came = True
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    before = signal.signal(signal.SIGTERM, note)
+    try:
+        yield lambda: came
+    finally:
+        signal.signal(signal.SIGTERM, before)
