@@ -23,7 +23,7 @@ from smelt_match.model.norm import norm
 from smelt_match.model.reach import Reach, packed, rows
 from smelt_match.model.rotary import Rotation
 from smelt_match.model.router import Router
-from smelt_match.model.support import BALANCES, RESIDUAL_SCALES, check_buildable, check_choice, vocabulary
+from smelt_match.model.support import BALANCES, check_buildable, check_choice, scale_of, vocabulary
 from smelt_match.spec.model import ModelSpec
 
 # The visit from 0, the residual stream before and after it (B, S, H), and how it used its experts.
@@ -55,7 +55,8 @@ class LoopedTransformer(nn.Module):
         balance: ``loss``: the balancing loss is returned, for the caller to weigh. ``bias``: no loss; a bias in each
             router's selection, moved by `update_router_bias`.
         checkpoint: Whether to compute each visit again in the backward pass instead of keeping its activations.
-        residual_scale: ``1/r`` scales each update of a block with r visits by 1/r; ``1`` does not.
+        residual_scale: ``1/r`` scales each update of a block with r visits by 1/r; ``1`` does not. None
+            takes what the spec states, and 1/r where it states nothing.
 
     Raises:
         BadInput: The spec has parts that cannot be built yet (each is named), or states no vocabulary.
@@ -67,19 +68,19 @@ class LoopedTransformer(nn.Module):
         vocab_size: int | None = None,
         balance: str = "loss",
         checkpoint: bool = False,
-        residual_scale: str = "1/r",
+        residual_scale: str | None = None,
     ) -> None:
         super().__init__()
         check_choice("balance", balance, BALANCES)
-        check_choice("residual_scale", residual_scale, RESIDUAL_SCALES)
         check_buildable(spec)
+        scale = scale_of(spec, residual_scale)
         self.spec, self.vocab_size, self.balance = spec, vocabulary(spec, vocab_size), balance
         self.checkpoint = checkpoint
         self.visits = spec.visits.visits
         # Its own initialisation would be thrown away, and on the meta device it imports half of torch's compiler.
         weight = torch.empty(self.vocab_size, spec.hidden_size)
         self.embedding = nn.Embedding(self.vocab_size, spec.hidden_size, _weight=weight)
-        self.blocks = nn.ModuleList(Block(spec, index, balance, residual_scale) for index in range(spec.num_layers))
+        self.blocks = nn.ModuleList(Block(spec, index, balance, scale) for index in range(spec.num_layers))
         self.final_norm = norm(spec.hidden_size, spec.rms_norm_eps, spec.norm_bias) if spec.final_norm else None
         self.head = None if spec.tie_word_embeddings else nn.Linear(spec.hidden_size, self.vocab_size, bias=False)
         initialize(self)

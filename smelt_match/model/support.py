@@ -20,6 +20,7 @@ _BUILT = frozenset({
     "attention_output_bias", "attention_gate", "qk_norm", "norm_bias", "final_norm", "rope_theta", "rms_norm_eps",
     "normalize_topk",
 })  # fmt: skip
+_BUILT_LOOP = frozenset({"residual_scale"})
 _ABOUT = ABOUT | {"name", "control", "mean_attended_context"}
 
 
@@ -37,7 +38,7 @@ def check_buildable(spec: ModelSpec) -> None:
         if name == "extras":
             faults += [f"extras: {extra.name!r} cannot be built yet" for extra in spec.extras]
         elif name == "loop":
-            given = value.model_dump(exclude_defaults=True)
+            given = value.model_dump(exclude_defaults=True, exclude=set(_BUILT_LOOP))
             faults += [f"loop.{part}: {_shown(text)} cannot be built yet" for part, text in given.items()]
         else:
             faults.append(f"{name}: {_shown(value)} cannot be built yet")
@@ -64,6 +65,16 @@ def vocabulary(spec: ModelSpec, vocab_size: int | None) -> int:
     if found < 1:
         raise BadInput(f"{spec.name}: vocab_size {found} must be at least 1")
     return found
+
+
+def scale_of(spec: ModelSpec, residual_scale: str | None) -> str:
+    """The factor on updates inside loops, from the spec or from the caller; both may state it if they agree."""
+    stated = None if spec.loop is None else spec.loop.residual_scale
+    if residual_scale is not None:
+        check_choice("residual_scale", residual_scale, RESIDUAL_SCALES)
+        if stated not in (None, residual_scale):
+            raise BadInput(f"{spec.name}: residual_scale {residual_scale} is given, but the spec states {stated}")
+    return residual_scale or stated or "1/r"
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

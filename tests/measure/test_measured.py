@@ -25,10 +25,14 @@ from smelt_match.spec.family import shipped
 from smelt_match.spec.model import ModelSpec
 from tests.model.tiny import tiny
 
+SYSTEMS = {
+    "mor-360m-recursive3", "recursive-gemma-2b", "saunshi-12x2", "saunshi-8x3", "saunshi-6x4", "saunshi-4x6",
+    "saunshi-middle",
+}  # fmt: skip
 SPECS = {
     name: entry.spec
     for name, entry in shipped().items()
-    if isinstance(entry.spec, ModelSpec) and entry.family in ("smelt", "nano")
+    if isinstance(entry.spec, ModelSpec) and (entry.family in ("smelt", "nano") or name in SYSTEMS)
 }
 LAYOUTS = ["none", "mid50x2", "mid50x3", "full x2", "each x3", "1-[1x2]-[1x3]-1"]
 
