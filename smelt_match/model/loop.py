@@ -16,14 +16,15 @@ from torch.utils.checkpoint import checkpoint as checkpointed
 
 from smelt_match.errors import BadInput
 from smelt_match.model.block import Block
-from smelt_match.model.cache import KVCache, Slot
+from smelt_match.model.cache import KeysAndValues, KVCache, Slot, slots_of
 from smelt_match.model.feed_forward import Balance, MixtureOfExperts
 from smelt_match.model.initial import initialize
 from smelt_match.model.norm import norm
 from smelt_match.model.reach import Reach, packed, rows
 from smelt_match.model.rotary import Rotation
 from smelt_match.model.router import Router
-from smelt_match.model.support import BALANCES, check_buildable, check_choice, scale_of, vocabulary
+from smelt_match.model.support import BALANCES, check_buildable, check_choice, kept_loop, scale_of, vocabulary
+from smelt_match.spec.loop import Loop
 from smelt_match.spec.model import ModelSpec
 
 # The visit from 0, the residual stream before and after it (B, S, H), and how it used its experts.
@@ -77,6 +78,7 @@ class LoopedTransformer(nn.Module):
         self.spec, self.vocab_size, self.balance = spec, vocabulary(spec, vocab_size), balance
         self.checkpoint = checkpoint
         self.visits = spec.visits.visits
+        self.loop = spec.loop or Loop()
         # Its own initialisation would be thrown away, and on the meta device it imports half of torch's compiler.
         weight = torch.empty(self.vocab_size, spec.hidden_size)
         self.embedding = nn.Embedding(self.vocab_size, spec.hidden_size, _weight=weight)
@@ -108,9 +110,13 @@ class LoopedTransformer(nn.Module):
         reach = self._reach(tokens_BS, segment_ids_BS, cache)
         rotation = Rotation(reach.positions, self.spec.head_dim, self.spec.rope_theta)
         x_BSH, losses = self.embedding(tokens_BS), []
+        past = 0 if cache is None else cache.tokens
+        kept: dict[int, KeysAndValues | None] = {}  # of each block's first visit, where later ones read them
         for visit, index in enumerate(self.visits):
             before_BSH = x_BSH
-            x_BSH, balance = self._visit(index, x_BSH, rotation, reach, None if cache is None else cache.slots[visit])
+            first = kept.get(index)
+            slot = None if cache is None or first is not None else cache.slot(visit, past)
+            x_BSH, balance, kept[index] = self._visit(index, x_BSH, rotation, reach, slot, first)
             if watch is not None:
                 watch(visit, before_BSH, x_BSH, balance)
             if balance is not None:
@@ -138,8 +144,8 @@ class LoopedTransformer(nn.Module):
                 raise BadInput("segment_ids: a cache decodes whole rows; packed documents have no next token")
             if torch.is_grad_enabled():
                 raise BadInput("a cache serves decoding, which has no gradients", "call under torch.no_grad()")
-            if len(cache) != len(self.visits):
-                raise BadInput(f"the cache has {len(cache)} slots, the model {len(self.visits)} visits")
+            if len(cache.places) != len(self.visits):
+                raise BadInput(f"the cache is for {len(cache.places)} visits, the model has {len(self.visits)}")
             cache.check(B, S)
         if segment_ids_BS is None:
             return rows(S, 0 if cache is None else cache.tokens, tokens_BS.device)
@@ -149,14 +155,22 @@ class LoopedTransformer(nn.Module):
         return packed(segment_ids_BS)
 
     def _visit(
-        self, index: int, x_BSH: Tensor, rotation: Rotation, reach: Reach, slot: Slot | None
-    ) -> tuple[Tensor, Balance | None]:
+        self,
+        index: int,
+        x_BSH: Tensor,
+        rotation: Rotation,
+        reach: Reach,
+        slot: Slot | None,
+        first: KeysAndValues | None,
+    ) -> tuple[Tensor, Balance | None, KeysAndValues | None]:
         block = self.blocks[index]
         if self.checkpoint and torch.is_grad_enabled():
             # Nothing in a block is random, so that the state of the generator need not be kept for its second run.
-            found = checkpointed(block, x_BSH, rotation, reach, use_reentrant=False, preserve_rng_state=False)
+            found = checkpointed(
+                block, x_BSH, rotation, reach, None, first, use_reentrant=False, preserve_rng_state=False
+            )
         else:
-            found = block(x_BSH, rotation, reach, slot)
+            found = block(x_BSH, rotation, reach, slot, first)
         return found  # type: ignore[no-any-return]
 
     def _logits(self, x_BSH: Tensor) -> Tensor:
@@ -177,8 +191,22 @@ class LoopedTransformer(nn.Module):
             if index not in self.spec.dense:
                 self._router(index).update_bias(rate)
 
-    def new_cache(self, batch_size: int, max_tokens: int, policy: str = "visit") -> KVCache:
-        """An empty KV cache with one slot for each visit, on the model's device and in its dtype."""
+    def new_cache(
+        self, batch_size: int, max_tokens: int, policy: str | None = None, ring: int | None = None
+    ) -> KVCache:
+        """An empty KV cache, on the model's device and in its dtype.
+
+        Args:
+            batch_size: Rows.
+            max_tokens: Tokens of a row that fit.
+            policy: What it keeps (`smelt_match.model.cache`); None takes the spec's, which is ``visit`` by default.
+            ring: Visits that the policy ``ring`` keeps.
+
+        Raises:
+            BadInput: There is no such policy, or the model is another function of its tokens under it.
+        """
+        loop = self.loop if policy is None else kept_loop(self.spec, policy, ring)
         heads = [self.block(index).attention.sizes[1:] for index in self.visits]
         weight = self.embedding.weight
-        return KVCache(heads, batch_size, max_tokens, weight.device, weight.dtype, policy)
+        places = slots_of(self.visits, loop)
+        return KVCache(heads, batch_size, max_tokens, weight.device, weight.dtype, places)

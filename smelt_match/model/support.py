@@ -7,8 +7,10 @@ stand at its default. A field that is added to specs later is therefore refused 
 from __future__ import annotations
 
 from smelt_match.errors import BadInput, close_names
+from smelt_match.spec.loop import Loop
 from smelt_match.spec.model import ABOUT, ModelSpec
 
+KV_POLICIES = ("visit", "last", "shared", "ring")
 BALANCES = ("loss", "bias")
 RESIDUAL_SCALES = ("1/r", "1")
 
@@ -20,7 +22,7 @@ _BUILT = frozenset({
     "attention_output_bias", "attention_gate", "qk_norm", "norm_bias", "final_norm", "rope_theta", "rms_norm_eps",
     "normalize_topk",
 })  # fmt: skip
-_BUILT_LOOP = frozenset({"residual_scale"})
+_BUILT_LOOP = frozenset({"residual_scale", "kv_policy", "kv_ring"})
 _ABOUT = ABOUT | {"name", "control", "mean_attended_context"}
 
 
@@ -75,6 +77,24 @@ def scale_of(spec: ModelSpec, residual_scale: str | None) -> str:
         if stated not in (None, residual_scale):
             raise BadInput(f"{spec.name}: residual_scale {residual_scale} is given, but the spec states {stated}")
     return residual_scale or stated or "1/r"
+
+
+def kept_loop(spec: ModelSpec, policy: str, ring: int | None) -> Loop:
+    """A loop whose cache follows another KV policy than the spec states.
+
+    Raises:
+        BadInput: There is no such policy, or one of the two is ``shared``, which is another model.
+    """
+    check_choice("KV policy", policy, KV_POLICIES)
+    if (ring is None) == (policy == "ring") or (ring is not None and ring < 1):
+        raise BadInput(f"KV policy {policy!r}: ring {ring}: the policy `ring` keeps at least 1 visit, others take none")
+    stated = "visit" if spec.loop is None else spec.loop.kv_policy
+    if policy != stated and "shared" in (policy, stated):
+        raise BadInput(
+            f"{spec.name}: KV policy {policy!r} is given, but the spec states {stated!r}",
+            "with `shared`, later visits read the first one's keys and values in training too: state it in the spec",
+        )
+    return Loop.model_validate({"kv_policy": policy, "kv_ring": ring})
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -85,6 +85,17 @@ def test_every_part_that_can_be_built(changes: dict[str, Any], head: bool) -> No
     assert differences(tiny(**changes), head=head) == []
 
 
+@pytest.mark.parametrize("head", [False, True])
+@pytest.mark.parametrize("layout", ["mid50x3", "full x2", "1-[1x2]-[1x3]-1"])
+@pytest.mark.parametrize(
+    "loop",
+    [{"kv_policy": "shared"}, {"kv_policy": "last"}, {"kv_policy": "ring", "kv_ring": 2}, {"residual_scale": "1"}],
+)
+def test_every_attribute_of_a_loop_that_can_be_built(loop: dict[str, Any], layout: str, head: bool) -> None:
+    for device in ("meta", "cpu"):
+        assert differences(tiny(layout, loop=loop), (5, 8), head, device) == []
+
+
 @pytest.mark.parametrize("device", ["meta", "cpu"])
 def test_packed_documents_cost_what_each_of_them_costs(device: str) -> None:
     assert differences(tiny("mid50x2"), (5, 1, 8), device=device) == []
