@@ -21,6 +21,10 @@ SHARED: Rule = (
     "shared_expert_intermediate_size: shared experts do not exist there",
     lambda s: bool(s.shared_expert_intermediate_size),
 )
+KV_POLICY: Rule = (
+    "loop.kv_policy: every visit has keys and values of its own there",
+    lambda s: s.loop is not None and s.loop.kv_policy != "visit",
+)
 WIDTH_NORM: Rule = (
     "qk_norm: width: norms over all heads together do not exist there",
     lambda s: s.qk_norm == "width",
@@ -50,7 +54,7 @@ def check(spec: ModelSpec, system: str, rules: tuple[Rule, ...], hint: str = "")
         BadInput: One line for each rule that the spec breaks, or for each part that no model can be built with.
     """
     check_buildable(spec)
-    faults = [reason for reason, breaks in rules if breaks(spec)]
+    faults = [reason for reason, breaks in (KV_POLICY, *rules) if breaks(spec)]
     if faults:
         raise BadInput("\n".join(f"{spec.name}: {system}: {fault}" for fault in faults), hint)
 
