@@ -250,7 +250,7 @@ def imported_agreement(spec: ModelSpec, path: Path, wanted: Context, head: bool 
         check = Check("total", "params_stored", "transformers", counted, built_parameters(path))
     except (BadInput, MissingExtra) as error:
         if not ours.checks:
-            raise
+            raise type(error)(f"{error.message}; and ours cannot be built: {ours.reason}", error.hint) from error
         return replace(ours, reason="; ".join(filter(None, (ours.reason, error.message))))
     if not ours.checks:
         return Agreement(spec.name, (), "all parameters", (check,), f"nothing was run: {ours.reason}")

@@ -6,6 +6,8 @@ stand at its default. A field that is added to specs later is therefore refused 
 
 from __future__ import annotations
 
+import textwrap
+
 from smelt_match.errors import BadInput, close_names
 from smelt_match.spec.loop import Loop
 from smelt_match.spec.model import ABOUT, ModelSpec
@@ -54,7 +56,7 @@ def check_buildable(spec: ModelSpec) -> None:
 
 
 def _shown(value: object) -> str:
-    return " ".join(str(value).split())[:80]
+    return textwrap.shorten(str(value), 80, placeholder=" …")
 
 
 def vocabulary(spec: ModelSpec, vocab_size: int | None) -> int:
