@@ -85,7 +85,7 @@ def _scratch(final: Path) -> tuple[Path, int]:
 
 
 def _sweep(final: Path, ours: re.Pattern[str]) -> None:
-    """Remove the hidden folders that killed runs left beside ``final``: of its name, ours alone, and locked by nobody."""
+    """Remove the hidden folders that killed runs left beside ``final``: of its name, only ours, locked by nobody."""
     left = re.compile(re.escape(f".{final.name}.") + "[a-z0-9_]{8}")
     for scratch in final.parent.iterdir():
         if not left.fullmatch(scratch.name) or scratch.is_symlink() or not scratch.is_dir():
