@@ -313,3 +313,16 @@ def test_weights_that_do_not_fit_are_refused_before_anything_is_written(
     with pytest.raises(Exception, match="10 are free"):
         write.export_looped(looped(), Path("a"))
     assert not files()
+
+
+def test_a_text_has_no_dtype_and_a_hint_is_one_that_helps(cli: Cli) -> None:
+    refused(cli("export", "plain.yaml", "--to", "megatron", "--dtype", "bfloat16"), "--dtype: --to megatron writes a")
+    Path("mine.yaml").write_text(SPEC + "attention_bias: true\n")
+    ran = cli("export", "mine.yaml", "--to", "hf-unrolled", "-o", "a")
+    refused(ran, "attention_bias: projections have no biases there")
+    assert "--to hf keeps" not in ran.err
+
+
+def test_one_dense_layer_may_be_a_number(cli: Cli) -> None:
+    Path("mine.yaml").write_text(SPEC + "dense_layers: 1\ndense_intermediate_size: 8\n")
+    assert cli("count", "mine.yaml").code == 0

@@ -46,6 +46,8 @@ PLAIN: tuple[Rule, ...] = (
      lambda s: s.value_head_dim not in (None, s.head_dim)),
 )  # fmt: skip
 
+LOOPED: tuple[Rule, ...] = (QUERY_BIAS, *PLAIN)  # what the modelling file of looped checkpoints leaves out
+
 
 def check(spec: ModelSpec, system: str, rules: tuple[Rule, ...], hint: str = "") -> None:
     """Refuse a spec that a system cannot say.
@@ -62,7 +64,8 @@ def check(spec: ModelSpec, system: str, rules: tuple[Rule, ...], hint: str = "")
 def stock_class(spec: ModelSpec) -> str:
     """The model_type of the stock transformers class that runs the unrolled model: ``mixtral`` or ``qwen3_moe``."""
     rules = (NO_EXPERTS, HEADS, SHARED, WIDTH_NORM, QUERY_BIAS, *PLAIN)
-    hint = "--to hf keeps the loops, with a modelling file of its own"
+    refused = any(breaks(spec) for _, breaks in LOOPED)
+    hint = "" if refused else "--to hf keeps the loops, with a modelling file of its own"
     if spec.qk_norm != "none":
         check(spec, "Qwen3MoeForCausalLM", rules, hint)
         return "qwen3_moe"
@@ -76,7 +79,7 @@ def stock_class(spec: ModelSpec) -> str:
 
 def check_looped(spec: ModelSpec) -> None:
     """Refuse what the modelling file of looped checkpoints does not implement."""
-    check(spec, "modeling_smelt_match.py", (QUERY_BIAS, *PLAIN))
+    check(spec, "modeling_smelt_match.py", LOOPED)
 
 
 def check_unlooped(spec: ModelSpec, system: str) -> None:
