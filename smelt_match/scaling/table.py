@@ -69,12 +69,14 @@ class Table:
         columns: Cells of each column, by header: texts, or JSON values.
         lines: The 1-based line of each row.
         left_out: How many rows each condition has left out, by its text; a row may meet several.
+        num_left_out: How many rows that are.
     """
 
     where: str
     columns: Mapping[str, list[Any]]
     lines: Sequence[int]
     left_out: Mapping[str, int] = field(default_factory=dict)
+    num_left_out: int = 0
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -124,6 +126,7 @@ class Table:
             {header: [cells[row] for row in rows] for header, cells in self.columns.items()},
             [self.lines[row] for row in rows],
             self.left_out,
+            self.num_left_out + len(self) - len(rows),
         )
 
     def without(self, conditions: Mapping[str, Sequence[bool] | np.ndarray[Any, Any]]) -> Table:
