@@ -124,7 +124,8 @@ def gain(
         from smelt_match.report.charts import charts as charts_of
         from smelt_match.report.charts import write_charts
 
-        for path in write_charts(charts_of(comparison, sparsities), charts, force):
+        members = {name: found.at_levels(name, sparsities) for name in fits}
+        for path in write_charts(charts_of(comparison, sparsities, members), charts, force):
             typer.echo(f"wrote {path}", err=True)
     if shown == "json":
         text = to_json(_traced(comparison.document(), trace, seed))

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import csv
 import io
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from smelt_match.budget.surface import Surface
 from smelt_match.errors import MissingExtra
 from smelt_match.files import check_writable, write_atomic
 from smelt_match.report.savings import Comparison
 from smelt_match.scaling.bootstrap import LEVEL
+from smelt_match.scaling.compare import outside
 from smelt_match.scaling.design import Array, Mask
 from smelt_match.scaling.frontier import Coefficients, gain
 
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+LONGEST_NAME = 28
+TITLE_CHARACTERS, LEGEND_CHARACTERS = 10, 14  # that fit into an inch
 COLOURS = ("#c0510f", "#1f5fa8", "#3b8a5a", "#7a4fa3", "#8a7a1f", "#666666")
 BUDGETS = 121
 FORMATS = ("csv", "svg", "png")
@@ -87,40 +93,51 @@ class Chart:
         return stream.getvalue()
 
 
-def charts(comparison: Comparison, sparsities: Sequence[float]) -> list[Chart]:
-    """The four charts of two fitted architectures: loss, reducible loss, gain and residuals."""
+def charts(
+    comparison: Comparison, sparsities: Sequence[float], members: Mapping[str, Sequence[NDArray[np.int64]]]
+) -> list[Chart]:
+    """The four charts of two fitted architectures: loss, reducible loss, gain and residuals.
+
+    Args:
+        comparison: What `gain` shows.
+        sparsities: One a panel.
+        members: Which points of each architecture belong to each panel.
+    """
     pair = (comparison.reference, comparison.target)
     low = min(surface.flops[0] for surface in pair if surface.flops)
     high = max(surface.flops[1] for surface in pair if surface.flops)
     C = np.geomspace(low / 2, high * 30, BUDGETS)
-    inside = (low <= C) & (high >= C)
     panels = [f"S = {S * 100:g} %" for S in sparsities]
     lines, reducible, marks, open_marks, gains = [], [], [], [], []
     for colour, surface in enumerate(pair):
         k = Coefficients.of(surface)
         drawn = None if comparison.draws is None else comparison.draws.coefficients[surface.name]
         for S, panel in zip(sparsities, panels, strict=True):
-            bands = _bands(drawn, C, S)
+            bands, inside = _bands(drawn, C, S), _inside(surface, surface, C, S)
             name = f"{surface.name}, frontier"
             lines.append(Line(name, panel, C, np.asarray(k.frontier(C, S)), inside, *bands, colour=colour))
             reducible.append(Line(name, panel, C, np.asarray(k.frontier(C, S) - k.E), inside, colour=colour))
         points = comparison.fits[surface.name].parts[surface.name]
-        nearest = np.argmin(np.abs(points.S[:, None] - np.array(sparsities)), axis=1)
-        for index, panel in enumerate(panels):
-            mine = points.take(np.flatnonzero(nearest == index))
+        for index, panel in zip(members[surface.name], panels, strict=True):
+            mine = points.take(index)
             marks.append(Marks(surface.name, panel, mine.C, mine.loss, colour, filled=bool(colour)))
             open_marks.append(Marks(surface.name, panel, mine.C, mine.loss - k.E, colour, filled=bool(colour)))
     ours, theirs = Coefficients.of(comparison.target), Coefficients.of(comparison.reference)
     for S, panel in zip(sparsities, panels, strict=True):
-        bands = _gain_bands(comparison, C, S)
+        bands, inside = _gain_bands(comparison, C, S), _inside(comparison.target, comparison.reference, C, S)
         gains.append(Line("CE Gain", panel, C, np.asarray(gain(ours, theirs, C, S)), inside, *bands, colour=1))
-    title = f"{comparison.target.name} against {comparison.reference.name}"
+    title = f"{short(comparison.target.name)} against {short(comparison.reference.name)}"
     return [
         Chart("loss", f"Loss against compute: {title}", "validation loss (nats)", panels, lines, marks),
         Chart("reducible", f"Reducible loss: {title}", "loss − E (nats)", panels, reducible, open_marks, y_log=True),
         Chart("gain", f"Compute saved: {title}", "CE Gain", panels, gains, percent=True, zero=True),
         _residuals(comparison),
     ]  # fmt: skip
+
+
+def _inside(target: Surface, reference: Surface, C: Array, S: float) -> Mask:
+    """Where nothing is outside the fit."""
+    return np.array([not outside(target, reference, float(budget), S) for budget in C])
 
 
 def _bands(drawn: Coefficients | None, C: Array, S: float) -> tuple[Array | None, Array | None]:
@@ -150,6 +167,17 @@ def _residuals(comparison: Comparison) -> Chart:
     panels = [surface.name for surface in (comparison.reference, comparison.target)]
     return Chart("residuals", "Residuals of the fits", "fit − observed (nats)", panels, (), marks, zero=True,
                  levels=levels)  # fmt: skip
+
+
+def short(name: str) -> str:
+    """A name that fits into a legend: of a long one both ends, which tell variants apart."""
+    half = (LONGEST_NAME - 1) // 2
+    return name if len(name) <= LONGEST_NAME else f"{name[:half]}…{name[-half:]}"
+
+
+def _plain(text: str) -> str:
+    """Text that is not read as mathematics."""
+    return text.replace("$", r"\$")
 
 
 def need_matplotlib() -> None:
@@ -201,7 +229,8 @@ def draw(chart: Chart) -> Figure:
     for axis, panel in zip(axes, chart.panels, strict=True):
         _panel(axis, chart, panel)
     axes[0].set_ylabel(chart.y_label)
-    figure.suptitle(chart.title, fontsize=11)
+    inches = figure.get_figwidth()
+    figure.suptitle(_plain(textwrap.fill(chart.title, int(inches * TITLE_CHARACTERS))), fontsize=11)
     if chart.lines:
         handles, labels = axes[0].get_legend_handles_labels()
         handles.append(Line2D([], [], color="#666666", linestyle="--", linewidth=1.2))
@@ -209,7 +238,11 @@ def draw(chart: Chart) -> Figure:
         if chart.lines[0].low is not None:
             handles.append(Patch(color="#666666", alpha=0.2, linewidth=0))
             labels.append("95 % of draws")
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=8)
+        across = int(inches * LEGEND_CHARACTERS / (max(map(len, labels)) + 6))  # 6: the line before a label
+        figure.legend(
+            handles, labels, loc="outside lower center", ncols=max(1, min(len(labels), across)), frameon=False,
+            fontsize=8,
+        )  # fmt: skip
     return figure
 
 
@@ -223,7 +256,7 @@ def _panel(axis: Axes, chart: Chart, panel: str) -> None:
         colour = COLOURS[marks.colour % len(COLOURS)]
         axis.plot(
             marks.x, marks.y, linestyle="none", marker="s" if marks.filled else "o", markersize=3.4, color=colour,
-            markerfacecolor=colour if marks.filled else "none", markeredgewidth=0.8, label=marks.label,
+            markerfacecolor=colour if marks.filled else "none", markeredgewidth=0.8, label=_plain(short(marks.label)),
         )  # fmt: skip
     if chart.zero:
         axis.axhline(0, color="#888888", linewidth=0.8)
@@ -234,11 +267,12 @@ def _panel(axis: Axes, chart: Chart, panel: str) -> None:
         from matplotlib.ticker import PercentFormatter
 
         axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
-        values = np.concatenate([line.y[line.inside] for line in chart.lines])
+        seen = [line.y[line.inside] for line in chart.lines if np.any(line.inside)]
+        values = np.concatenate(seen or [np.clip(line.y, -1, 1) for line in chart.lines])
         axis.set_ylim(min(-0.1, float(values.min()) - 0.1), min(1.0, float(values.max()) + 0.35))
     axis.set_xlabel("training FLOPs C")
     if panel:
-        axis.set_title(panel, fontsize=9)
+        axis.set_title(_plain(short(panel)), fontsize=9)
     axis.grid(True, which="major", color="#dddddd", linewidth=0.6)
     axis.set_axisbelow(True)
     axis.spines[["top", "right"]].set_visible(False)
@@ -246,10 +280,11 @@ def _panel(axis: Axes, chart: Chart, panel: str) -> None:
 
 def _line(axis: Axes, line: Line) -> None:
     colour = COLOURS[line.colour % len(COLOURS)]
-    inside = np.asarray(line.inside, dtype=bool)
-    axis.plot(line.x[inside], line.y[inside], color=colour, linewidth=1.6, label=line.label)
-    first, last = np.flatnonzero(inside)[[0, -1]]
-    for part in (slice(None, first + 1), slice(last, None)):
-        axis.plot(line.x[part], line.y[part], color=colour, linewidth=1.2, linestyle="--")
+    joint = line.inside.copy()  # dashes reach the solid line
+    joint[1:-1] &= line.inside[:-2] & line.inside[2:]
+    name, comma, kind = line.label.rpartition(", ")
+    label = _plain(f"{short(name)}{comma}{kind}")
+    axis.plot(line.x, np.where(line.inside, line.y, np.nan), color=colour, linewidth=1.6, label=label)
+    axis.plot(line.x, np.where(joint, np.nan, line.y), color=colour, linewidth=1.2, linestyle="--")
     if line.low is not None and line.high is not None:
         axis.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)

@@ -72,7 +72,7 @@ def savings(
             found.append(
                 Saving(
                     C, S, float(gain(ours, theirs, C, S)), loss, needed, F, D,
-                    ratio, _outside(target, reference, C, S, needed, F, D),
+                    ratio, outside(target, reference, C, S),
                     intervals and intervals[0], intervals and intervals[1],
                     None if shared_floor is None else float(gain(*shared_floor, C, S)),
                 )
@@ -88,19 +88,27 @@ def _intervals(
     return interval(gain(ours, theirs, C, S)), parameters
 
 
-def _outside(
-    target: Surface, reference: Surface, C: float, S: float, needed: float, F: Sequence[float], D: Sequence[float]
-) -> tuple[str, ...]:
-    """What lies outside the ranges of the fits: there the surfaces were not seen."""
+def outside(target: Surface, reference: Surface, C: float, S: float) -> tuple[str, ...]:
+    """What lies outside the ranges of the fits: there the surfaces were not seen.
+
+    A surface against itself gives what is extrapolated on its own frontier.
+
+    Args:
+        target, reference: Surfaces with the ranges they were fitted on.
+        C: Training FLOPs of the target, and of the reference's F* and D*.
+        S: Sparsity of both.
+    """
+    ours, theirs = Coefficients.of(target), Coefficients.of(reference)
+    needed = C if reference is target else float(theirs.compute_for(ours.frontier(C, S), S))
     checks = (
         ("C", target.flops, C),
         ("S", target.sparsity, S),
         ("S", reference.sparsity, S),
         ("C_ref", reference.flops, needed),
-        ("F*", target.flops_per_token, F[0]),
-        ("F*_ref", reference.flops_per_token, F[1]),
-        ("D*", target.tokens, D[0]),
-        ("D*_ref", reference.tokens, D[1]),
+        ("F*", target.flops_per_token, float(ours.optimal_flops(C, S))),
+        ("F*_ref", reference.flops_per_token, float(theirs.optimal_flops(C, S))),
+        ("D*", target.tokens, float(ours.optimal_tokens(C, S))),
+        ("D*_ref", reference.tokens, float(theirs.optimal_tokens(C, S))),
     )
     names = (name for name, ends, value in checks if ends is not None and not ends[0] <= value <= ends[1])
     return tuple(dict.fromkeys(names))

@@ -84,8 +84,11 @@ class EndPoints:
 
         Levels are ranks of the sparsities within a scale, since a looped model's S is not exactly its baseline's.
         """
+        return self._cells(arch, self.scales())
+
+    def _cells(self, arch: str, scale_of: list[str]) -> tuple[list[tuple[str, int]], NDArray[np.int64]]:
         rows = self.rows(arch)
-        scales, S = np.array(self.scales())[rows], self.values["sparsity"][rows]
+        scales, S = np.array(scale_of)[rows], self.values["sparsity"][rows]
         level = np.zeros(len(rows), dtype=np.int64)
         for scale in dict.fromkeys(scales.tolist()):
             inside = np.flatnonzero(scales == scale)
@@ -95,6 +98,23 @@ class EndPoints:
         names = sorted(set(keys))
         index = {name: position for position, name in enumerate(names)}
         return names, np.array([index[key] for key in keys])
+
+    def at_levels(self, arch: str, sparsities: Sequence[float]) -> list[NDArray[np.int64]]:
+        """Which of an architecture's points belong to each sparsity, none where it has no such level.
+
+        A cell's level and a sparsity belong together where they are as close as a pair must be, and no other level of
+        the scale, and no other of the sparsities, is closer.
+        """
+        names, cell = self._cells(arch, self.scales() if "scale" in self.headers else [""] * len(self.table))
+        S = self.values["sparsity"][self.rows(arch)]
+        level = np.array([S[cell == position].mean() for position in range(len(names))])
+        apart = np.abs(level[:, None] - np.array(sparsities))
+        for scale in {name for name, _ in names}:
+            mine = [position for position, name in enumerate(names) if name[0] == scale]
+            closest = apart[mine] == apart[mine].min(axis=0)
+            apart[mine] = np.where(closest, apart[mine], np.inf)
+        belongs = (apart <= PAIRED_LEVEL) & (apart == apart.min(axis=1, keepdims=True))
+        return [np.flatnonzero(belongs[cell, index]) for index in range(len(sparsities))]
 
     def scales(self) -> list[str]:
         faults = Faults()

@@ -1,7 +1,7 @@
 """Compute-optimal sizes read off IsoFLOP curves, without a surface: a check on one.
 
 At each budget, ln L over ln N is interpolated (Akima) and its minimum is N*; a power law through the minima gives the
-exponent of N* in C. Budgets whose minimum lies at an end of the curve are left out. Sources: arXiv 2203.15556,
+exponent of N* in C. Budgets whose curve has its minimum at the smallest or the largest size are left out. Sources: arXiv 2203.15556,
 Approach 2; arXiv 2406.19146 (the interpolation).
 """
 
@@ -38,7 +38,7 @@ class IsoFlop:
         optima: By budget.
         exponent: Of N*.
         coefficient: G.
-        left_out: Budgets with too few points, or with their least loss at an end.
+        left_out: Budgets with too few points, or with the minimum of their curve at an end.
     """
 
     optima: tuple[Optimum, ...]
@@ -75,9 +75,11 @@ def _minimum(N: Array, loss: Array, budget: float) -> Optimum | None:
 
     sizes = np.unique(N)
     least = np.array([loss[size == N].min() for size in sizes])  # of replicates the best
-    if len(sizes) < LEAST_POINTS or np.argmin(least) in (0, len(sizes) - 1):
+    if len(sizes) < LEAST_POINTS:
         return None
     grid = np.linspace(np.log(sizes[0]), np.log(sizes[-1]), STEPS)
     curve = Akima1DInterpolator(np.log(sizes), np.log(least))(grid)
     best = int(np.argmin(curve))
+    if best in (0, STEPS - 1):  # still falling where the sizes end
+        return None
     return Optimum(budget, float(np.exp(grid[best])), float(np.exp(curve[best])), len(sizes))

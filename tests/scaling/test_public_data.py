@@ -48,7 +48,7 @@ def test_olmo_ladder_subsets_with_the_exponents_of_c4() -> None:
 @pytest.mark.parametrize(
     ("hparams", "warmup", "decay", "printed", "within"),
     [
-        ("base", "long", "kaplan", 0.701, 0.015),  # the authors weigh budgets by resampled noise, which moves this one
+        ("base", "long", "kaplan", 0.701, 0.005),
         ("base", "short", "kaplan", 0.604, 0.003),
         ("base", "short", "chinchilla", 0.571, 0.003),
         ("tuned", "short", "const", 0.497, 0.003),
