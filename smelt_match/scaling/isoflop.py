@@ -1,8 +1,8 @@
 """Compute-optimal sizes read off IsoFLOP curves, without a surface: a check on one.
 
 At each budget, ln L over ln N is interpolated (Akima) and its minimum is N*; a power law through the minima gives the
-exponent of N* in C. Budgets whose curve has its minimum at the smallest or the largest size are left out. Sources: arXiv 2203.15556,
-Approach 2; arXiv 2406.19146 (the interpolation).
+exponent of N* in C. Budgets whose curve has its minimum at the smallest or the largest size are left out. Sources:
+arXiv 2203.15556, Approach 2; arXiv 2406.19146 (the interpolation).
 """
 
 from __future__ import annotations

@@ -107,8 +107,8 @@ def test_long_names_stay_within_the_picture(cli) -> None:  # type: ignore[no-unt
     for artist in (figure.texts[0] if figure.texts else figure._suptitle, legend):
         assert artist is not None
         box = artist.get_window_extent(canvas.get_renderer())
-        assert box.x0 >= 0 and box.x1 <= figure.bbox.x1
-        assert box.y0 >= 0 and box.y1 <= figure.bbox.y1
+        assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
+        assert 0 <= box.y0 < box.y1 <= figure.bbox.y1
     labels = [text.get_text() for text in legend.get_texts()]
     assert len(set(labels)) == len(labels)
 
