@@ -50,7 +50,8 @@ def plan(
 ) -> None:
     """Split a budget between model and tokens, and find the models nearest to that.
 
-    Eq. 3. A surface named baseline is asked about unlooped models, one named smelt about looped ones, any other about all.
+    Eq. 3. A surface named baseline is asked about unlooped models, one named smelt about looped ones, any other about
+    all.
     """
     from smelt_match.export.document import to_json
     from smelt_match.export.table import render
