@@ -10,7 +10,7 @@ import numpy as np
 
 from smelt_match.export.document import SCHEMA_VERSION
 from smelt_match.export.table import Column, Row
-from smelt_match.report.laws import fixed_point, significant
+from smelt_match.report.laws import finite, fixed_point, significant
 from smelt_match.scaling.calibration import UNCERTAIN, Sigmoid
 from smelt_match.scaling.design import Array
 
@@ -24,6 +24,7 @@ METRICS = (
     Column("rmse", "RMSE", significant(3)),
     Column("num_points", "points"),
     Column("unidentified", "not identified", left=True),
+    Column("implausible", "not plausible", left=True),
 )
 EXCESS = (
     Column("metric", "metric", left=True),
@@ -60,6 +61,7 @@ class Calibrations:
             {
                 "metric": name, "a": one.a, "b": one.b, "alpha": one.alpha, "tau": one.tau, "r2": one.r2,
                 "rmse": one.rmse, "num_points": one.num_points, "unidentified": ", ".join(one.unidentified),
+                "implausible": ", ".join(one.implausible),
             }
             for name, one in self.curves.items()
         ]  # fmt: skip
@@ -90,9 +92,11 @@ class Calibrations:
                 lines.append("by category: mean of its tasks' δ, each over 1 − chance where the file gives a chance")
         else:
             lines.append(
-                f"not identified: relative standard error above {UNCERTAIN:.0%}; the curve holds within its points, "
-                "its ends do not"
+                f"not identified: a standard error above {UNCERTAIN:.0%} of a (for a and b), of α, or of 1/α (for τ); "
+                "the curve holds within its points, its ends do not"
             )
+            if any(one.implausible for one in self.curves.values()):
+                lines.append("not plausible: beyond what a score within [0, 1] can have; do not extrapolate the curve")
         return lines
 
     def document(self) -> dict[str, Any]:
@@ -101,8 +105,10 @@ class Calibrations:
             "schema_version": SCHEMA_VERSION, "equation": EQUATION, "reference": self.reference,
             "direction": self.direction,
             "metrics": [
-                {**row, "unidentified": one.unidentified,
-                 "relative_errors": [error if np.isfinite(error) else None for error in one.errors]}
+                {**row, "unidentified": one.unidentified, "implausible": one.implausible,
+                 "standard_errors": [finite(error) for error in one.errors],
+                 "relative_errors": [finite(error) for error in one.relative_errors],
+                 "scaled_errors": [finite(error) for error in one.scaled_errors]}
                 for row, one in zip(self.metric_rows(), self.curves.values(), strict=True)
             ],
             "excess_by": "category" if self.categories else "metric", "excess": self.excess_rows(),

@@ -230,7 +230,9 @@ def draw(chart: Chart) -> Figure:
         _panel(axis, chart, panel)
     axes[0].set_ylabel(chart.y_label)
     inches = figure.get_figwidth()
-    figure.suptitle(_plain(textwrap.fill(chart.title, int(inches * TITLE_CHARACTERS))), fontsize=11)
+    figure.suptitle(
+        _plain(textwrap.fill(chart.title, int(inches * TITLE_CHARACTERS), break_on_hyphens=False)), fontsize=11
+    )
     if chart.lines:
         handles, labels = axes[0].get_legend_handles_labels()
         handles.append(Line2D([], [], color="#666666", linestyle="--", linewidth=1.2))

@@ -23,6 +23,7 @@ FORMS = {
     "surface": f"{EQUATION}; F: training FLOPs per token as the table counts them, D: training tokens",
     "chinchilla": f"{EQUATION} with F = 6·N and b = 0: L = E + A·6^(−a) / N^a + K / D^c; D: training tokens",
 }
+OUTSIDE = "outside the fit: extrapolated in what is named; the surfaces were not seen there"
 OBJECTIVE = "Σ Huber(δ = 1e-3) of ln L"
 SUBSET_NOTE = (
     "exponents from each architecture's fit to the loss itself; objective ratio: with those over with its own, flagged "

@@ -10,7 +10,7 @@ from typing import Any
 from smelt_match.budget.surface import Surface
 from smelt_match.export.document import SCHEMA_VERSION
 from smelt_match.export.table import Column, Row
-from smelt_match.report.laws import coefficients_json, finite, fixed_point, share
+from smelt_match.report.laws import OUTSIDE, coefficients_json, finite, fixed_point, share
 from smelt_match.scaling.bootstrap import Draws
 from smelt_match.scaling.compare import Saving
 from smelt_match.scaling.fit import Fit
@@ -103,7 +103,7 @@ class Comparison:
             lines.append(f"one E: {self.floor_reason}")
         lines.append(self._draw_words())
         if any(saving.outside for saving in self.savings):
-            lines.append("outside the fit: extrapolated in what is named; the surfaces were not seen there")
+            lines.append(OUTSIDE)
         return lines
 
     def _draw_words(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from smelt_match.export.document import SCHEMA_VERSION
 from smelt_match.export.table import Column, Row
-from smelt_match.report.laws import fixed_point, share
+from smelt_match.report.laws import OUTSIDE, fixed_point, share
 from smelt_match.scaling.bootstrap import Draws
 from smelt_match.scaling.subsets import FLAGGED_RATIO, Difference, SubsetGain
 
@@ -26,6 +26,7 @@ COLUMNS = (
     Column("objective_ratio_target", "objective ratio", fixed_point(2)),
     Column("objective_ratio_reference", "of reference", fixed_point(2)),
     Column("flag", "flag", left=True),
+    Column("outside_the_fit", "outside the fit", left=True),
     Column("sources", "sources", data_only=True),
 )
 
@@ -76,7 +77,7 @@ class Subsets:
             "behind": behind.value if behind else None, "behind_low": ends[0], "behind_high": ends[1],
             "objective_ratio_target": ratios[0], "objective_ratio_reference": ratios[1],
             "flag": "exponents do not suit" if one.flagged else "",
-            "sources": " ".join(self.members.get(one.name, ())),
+            "outside_the_fit": ", ".join(one.outside), "sources": " ".join(self.members.get(one.name, ())),
         }  # fmt: skip
 
     def words(self) -> list[str]:
@@ -96,6 +97,8 @@ class Subsets:
         if self.draws is not None:
             kind = "paired" if self.draws.paired else "UNPAIRED"
             lines.append(f"intervals: {kind} cell bootstrap, {len(self.draws):,} draws; exponents are redrawn too")
+        if any(one.outside for one in self.gains):
+            lines.append(OUTSIDE + ("; named where it holds for any source" if self.by == "quartile" else ""))
         return lines
 
     def document(self) -> dict[str, Any]:

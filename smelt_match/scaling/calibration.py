@@ -17,8 +17,9 @@ from smelt_match.errors import AnswerIsNo
 from smelt_match.scaling.design import Array
 
 GRID = 24  # of steepness and of midpoint
-REFINED = 6  # of the grid's points, the best go on
-UNCERTAIN = 0.5  # relative standard error above which a parameter is not identified
+REFINED = 4  # of the grid's points, the best go on
+UNCERTAIN = 0.5  # scaled standard error above which a parameter is not identified
+ROUNDING = 1e-6
 MIN_POINTS = 6
 PARAMETERS = ("a", "b", "alpha", "tau")
 
@@ -32,8 +33,9 @@ class Sigmoid:
         direction: −1 where the metric falls with the loss (a score), +1 where it rises.
         r2: Share of the variance explained.
         rmse: Root mean square residual, in the metric's unit.
-        errors: Relative standard error of a, of b (over a), of α, and of τ (times α).
+        errors: Standard errors of a, b, α and τ, in their units.
         num_points: End points behind it.
+        shares: Whether the metric is a score that lies within [0, 1] at all of them.
     """
 
     a: float
@@ -45,6 +47,7 @@ class Sigmoid:
     rmse: float
     errors: tuple[float, float, float, float]
     num_points: int
+    shares: bool = False
 
     def at(self, loss: Any) -> Any:
         """ŷ at a loss (Eq. 6)."""
@@ -55,10 +58,30 @@ class Sigmoid:
         return np.asarray(-self.direction * (score - self.at(loss)))
 
     @property
+    def relative_errors(self) -> list[float]:
+        """Standard errors of a, b, α and τ over their absolute values."""
+        values = (self.a, self.b, self.alpha, self.tau)
+        return [error / abs(value) if value else np.inf for error, value in zip(self.errors, values, strict=True)]
+
+    @property
+    def scaled_errors(self) -> list[float]:
+        """Standard errors of a and b over a, of α over α and of τ over 1/α, so that no zero of a scale matters."""
+        scales = (self.a, self.a, self.alpha, 1 / self.alpha)
+        return [error / scale for error, scale in zip(self.errors, scales, strict=True)]
+
+    @property
     def unidentified(self) -> list[str]:
         """Parameters that the points do not pin down: the curve holds within their range, its ends do not."""
-        pairs = zip(PARAMETERS, self.errors, strict=True)
+        pairs = zip(PARAMETERS, self.scaled_errors, strict=True)
         return [name for name, error in pairs if not error <= UNCERTAIN]
+
+    @property
+    def implausible(self) -> list[str]:
+        """What a score within [0, 1] cannot have: a height or a ceiling above 1, a floor below 0."""
+        if not self.shares:
+            return []
+        checks = {"a > 1": self.a - 1, "b < 0": -self.b, "a + b > 1": self.a + self.b - 1}
+        return [name for name, excess in checks.items() if excess > ROUNDING]
 
 
 def _logistic(x: Any) -> Any:
@@ -90,9 +113,16 @@ def calibrate(loss: Array, score: Array, direction: int, what: str) -> Sigmoid:
         log_a, b, log_alpha, tau = p
         return np.asarray(b + np.exp(log_a) * _logistic(direction * np.exp(log_alpha) * (x - tau)) - y)
 
+    def jacobian(p: Array) -> Array:
+        log_a, _, log_alpha, tau = p
+        a, slope = np.exp(log_a), direction * np.exp(log_alpha)
+        level = _logistic(slope * (x - tau))
+        steep = a * level * (1 - level) * slope
+        return np.column_stack([a * level, np.ones_like(x), steep * (x - tau), -steep])
+
     bounds = ([-10.0, -1e3, -5.0, -30.0], [7.0, 1e3, 5.0, 30.0])
     ends = [
-        least_squares(residuals, start, bounds=bounds, xtol=1e-12, ftol=1e-12, gtol=1e-12, max_nfev=2000)
+        least_squares(residuals, start, jacobian, bounds=bounds, xtol=1e-12, ftol=1e-12, gtol=1e-12, max_nfev=2000)
         for start in _starts(x, y, direction)
     ]
     if not ends:
@@ -106,30 +136,32 @@ def calibrate(loss: Array, score: Array, direction: int, what: str) -> Sigmoid:
     return Sigmoid(
         float(a), b * height + level, float(alpha), tau * spread + centre, direction,
         1 - float(np.sum(left**2) / np.sum((y - y.mean()) ** 2)), float(np.sqrt(np.mean(left**2))) * height,
-        _errors(best.jac, left, float(np.exp(log_a)), float(np.exp(log_alpha))), len(loss),
+        _errors(best.jac, left, (float(a), height, float(alpha), spread)), len(loss),
+        direction < 0 and float(score.min()) >= 0 and float(score.max()) <= 1,
     )  # fmt: skip
 
 
 def _starts(x: Array, y: Array, direction: int) -> list[Array]:
     """The best points of a grid: with steepness and midpoint given, height and floor are linear."""
-    found = []
-    for log_alpha in np.linspace(-1.5, 2.5, GRID):
-        for tau in np.linspace(x.min() - 2, x.max() + 2, GRID):
-            basis = _logistic(direction * np.exp(log_alpha) * (x - tau))
-            middle = basis - basis.mean()
-            norm = float(middle @ middle)
-            a = float(middle @ y) / norm if norm > 1e-20 else 0.0
-            if a <= 1e-4:
-                continue
-            b = float(y.mean() - a * basis.mean())
-            cost = float(np.sum((b + a * basis - y) ** 2))
-            found.append((cost, np.array([np.clip(np.log(a), -9, 6), np.clip(b, -900, 900), log_alpha, tau])))
-    found.sort(key=lambda pair: pair[0])
-    return [start for _, start in found[:REFINED]]
+    log_alpha, tau = (
+        axis.ravel()
+        for axis in np.meshgrid(
+            np.linspace(-1.5, 2.5, GRID), np.linspace(x.min() - 2, x.max() + 2, GRID), indexing="ij"
+        )
+    )
+    basis = _logistic(direction * np.exp(log_alpha)[:, None] * (x - tau[:, None]))
+    mean = basis.mean(axis=1)
+    middle = basis - mean[:, None]
+    norm = np.einsum("gn,gn->g", middle, middle)
+    a = np.where(norm > 1e-20, np.einsum("gn,n->g", middle, y) / np.maximum(norm, 1e-20), 0.0)
+    b = y.mean() - a * mean
+    cost = np.sum((b[:, None] + a[:, None] * basis - y) ** 2, axis=1)
+    best = [g for g in np.argsort(cost, kind="stable") if a[g] > 1e-4][:REFINED]
+    return [np.array([np.clip(np.log(a[g]), -9, 6), np.clip(b[g], -900, 900), log_alpha[g], tau[g]]) for g in best]
 
 
-def _errors(jacobian: Array, left: Array, a: float, alpha: float) -> tuple[float, float, float, float]:
-    """Standard errors from the curvature at the optimum, over what they compare with."""
+def _errors(jacobian: Array, left: Array, units: tuple[float, ...]) -> tuple[float, float, float, float]:
+    """Standard errors from the curvature at the optimum, in the units of what is reported."""
     freedom = max(1, len(left) - jacobian.shape[1])
     lengths = np.maximum(np.linalg.norm(jacobian, axis=0), 1e-300)
     scaled = jacobian / lengths
@@ -137,5 +169,5 @@ def _errors(jacobian: Array, left: Array, a: float, alpha: float) -> tuple[float
     if np.linalg.cond(gram) > 1e14:
         return (float("inf"),) * 4
     covariance = np.linalg.inv(gram) / np.outer(lengths, lengths) * float(left @ left) / freedom
-    log_a, b, log_alpha, tau = np.sqrt(np.maximum(np.diagonal(covariance), 0))
-    return float(log_a), float(b / a), float(log_alpha), float(tau * alpha)
+    a, b, alpha, tau = np.sqrt(np.maximum(np.diagonal(covariance), 0)) * units
+    return float(a), float(b), float(alpha), float(tau)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from smelt_match.budget.surface import Surface
 from smelt_match.scaling.bootstrap import Draws, interval
 from smelt_match.scaling.frontier import Coefficients, gain
 
+RANGES = ("C", "S", "C_ref", "F*", "F*_ref", "D*", "D*_ref")
 Interval = tuple[float, float]
 
 
@@ -110,5 +111,10 @@ def outside(target: Surface, reference: Surface, C: float, S: float) -> tuple[st
         ("D*", target.tokens, float(ours.optimal_tokens(C, S))),
         ("D*_ref", reference.tokens, float(theirs.optimal_tokens(C, S))),
     )
-    names = (name for name, ends, value in checks if ends is not None and not ends[0] <= value <= ends[1])
-    return tuple(dict.fromkeys(names))
+    return together([[name for name, ends, value in checks if ends and not ends[0] <= value <= ends[1]]])
+
+
+def together(found: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    """Everything that lies outside in any of several, in the order of `RANGES`."""
+    names = {name for one in found for name in one}
+    return tuple(name for name in RANGES if name in names)

@@ -15,6 +15,7 @@ import numpy as np
 
 from smelt_match.errors import AnswerIsNo
 from smelt_match.scaling.bootstrap import MAX_FAILED, Draws, interval
+from smelt_match.scaling.compare import outside, together
 from smelt_match.scaling.design import EXPONENTS, Array
 from smelt_match.scaling.fit import MAX_GRADIENT, Fit, certified, fit
 from smelt_match.scaling.frontier import Coefficients, gain
@@ -86,6 +87,7 @@ class SubsetGain:
         draws: The gain in every bootstrap draw, NaN where some subset did not converge; or None.
         ratios: Objective ratio of (target, reference); NaN for quartiles, which have no fit of their own.
         flagged: Whether a ratio exceeds 1.2.
+        outside: What lies outside the ranges of the fits; of a quartile, for any of its sources.
     """
 
     name: str
@@ -93,6 +95,7 @@ class SubsetGain:
     draws: Array | None
     ratios: tuple[float, float]
     flagged: bool
+    outside: tuple[str, ...] = ()
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -140,6 +143,7 @@ def subset_gains(
             SubsetGain(
                 subset, float(gain(ours, theirs, C, S)), drawn, (fits[0].ratio, fits[1].ratio),
                 fits[0].flagged or fits[1].flagged,
+                outside(*(one.fit.surface(name) for one, name in zip(fits, names, strict=True)), C, S),
             )
         )  # fmt: skip
     return _sound(found, draws)
@@ -191,7 +195,8 @@ def quartile_gains(found: Sequence[SubsetGain], reference_losses: Array, weight:
             drawn = np.einsum("ds,sd->d", mix, each)
         value = float(np.einsum("s,s->", mean, values))
         nan = float("nan")
-        result.append(SubsetGain(f"Q{quartile + 1}", value, drawn, (nan, nan), False))
+        told = together(one.outside for one, part in zip(found, mean, strict=True) if part > 0)
+        result.append(SubsetGain(f"Q{quartile + 1}", value, drawn, (nan, nan), False, told))
     return result
 
 

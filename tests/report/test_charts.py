@@ -27,11 +27,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def draw(cli, folder: str, *more: str) -> Ran:  # type: ignore[no-untyped-def]
-    return cli("gain", "endpoints.csv", "--draws", 40, "--sparsity", "0.85,0.95,0.97", "--charts", folder, *more)
+    return cli("gain", "endpoints.csv", "--draws", 40, "--sparsity", "0.95", "--charts", folder, *more)
 
 
 def test_each_picture_has_its_data_beside_it(cli) -> None:  # type: ignore[no-untyped-def]
-    ran = draw(cli, "charts")
+    ran = draw(cli, "charts", "--sparsity", "0.85,0.95,0.97")
     assert ran.code == 0, ran.err
     assert ran.err.count("wrote ") == 12
     assert sorted(path.name for path in Path("charts").iterdir()) == sorted(

@@ -53,6 +53,30 @@ def test_ends_that_the_points_do_not_reach_are_not_identified() -> None:
     assert found.at(tail) == pytest.approx(curve(-1).at(tail), abs=0.01)
 
 
+def test_errors_are_those_of_repeated_noise() -> None:
+    """Against the spread over 200 refits; relative errors are over the value, scaled ones over a or 1/α."""
+    truth, generator = curve(-1), np.random.default_rng(0)
+    refits = [calibrate(LOSS, truth.at(LOSS) + generator.normal(0, 0.01, 60), -1, "x") for _ in range(200)]
+    spread = np.std([(one.a, one.b, one.alpha, one.tau) for one in refits], axis=0)
+    assert np.median([one.errors for one in refits], axis=0) == pytest.approx(spread, rel=0.15)
+    one = refits[0]
+    a, b, alpha, tau = one.errors
+    assert one.relative_errors == pytest.approx([a / one.a, b / one.b, alpha / one.alpha, tau / one.tau])
+    assert one.scaled_errors == pytest.approx([a / one.a, b / one.a, alpha / one.alpha, tau * one.alpha])
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "told"),
+    [(0.6, 0.25, []), (1.4, -0.2, ["a > 1", "b < 0", "a + b > 1"]), (0.9, 0.2, ["a + b > 1"]), (0.6, -0.1, ["b < 0"])],
+)
+def test_what_a_share_cannot_have_is_not_plausible(a: float, b: float, told: list[str]) -> None:
+    score = Sigmoid(a, b, 8.0, 2.1, -1, 1.0, 0.0, (0.0,) * 4, 60).at(LOSS)
+    within = (score >= 0) & (score <= 1)
+    assert calibrate(LOSS[within], score[within], -1, "x").implausible == told
+    assert calibrate(LOSS, score * 100, -1, "x").implausible == []
+    assert calibrate(-LOSS[within], score[within], 1, "x").implausible == []
+
+
 @pytest.mark.parametrize(
     ("loss", "score", "told"),
     [

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from smelt_match.scaling.bootstrap import cell_bootstrap
+from smelt_match.scaling.compare import outside
 from smelt_match.scaling.design import NAMES
 from smelt_match.scaling.fit import fit
 from smelt_match.scaling.frontier import Coefficients, gain
@@ -56,6 +57,22 @@ def test_the_aggregate_as_a_subset_has_the_gain_of_the_aggregate() -> None:
     assert found.gain == pytest.approx(float(gain(ours, theirs, 1e21, 0.95)), rel=1e-6)
     assert found.ratios == pytest.approx((1, 1), abs=1e-6)
     assert found.interval is None
+
+
+def test_the_aggregate_as_a_subset_is_as_extrapolated_as_the_aggregate() -> None:
+    losses = {"all": (points("smelt", seed=21).loss, points("baseline", seed=21).loss)}
+    surfaces = [one.surface(name) for one, name in zip(BOTH, PAIR, strict=True)]
+    for C, S in ((1e20, 0.95), (1e22, 0.95), (1e20, 0.5)):
+        (found,) = subset_gains(BOTH, PAIR, losses, C, S)
+        assert found.outside == outside(*surfaces, C, S)
+        assert bool(found.outside) == ((C, S) != (1e20, 0.95))
+
+
+def test_a_quartile_is_as_extrapolated_as_any_of_its_sources() -> None:
+    told = [("C", "D*"), ("C", "F*"), (), ()]
+    gains = [SubsetGain(str(i), 0.1, None, (1, 1), False, one) for i, one in enumerate(told)]
+    found = quartile_gains(gains, np.array([[1.0, 2.0, 3.0, 4.0], [2.0, 1.0, 3.0, 4.0]]), None)
+    assert [one.outside for one in found] == [("C", "F*", "D*"), ("C", "F*", "D*"), (), ()]
 
 
 def test_subset_draws_take_the_exponents_of_their_draw() -> None:
