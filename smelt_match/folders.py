@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from smelt_match.errors import BadInput
@@ -45,13 +46,15 @@ def _is_ours(entry: Path, ours: re.Pattern[str]) -> bool:
 def new_folder(path: Path, force: bool, ours: re.Pattern[str]) -> Iterator[Path]:
     """A folder beside ``path`` to write into; when the block ends without an error, it is ``path``.
 
-    Until then ``path`` holds what it held. A killed run leaves at most the hidden folder beside it, and where ``force``
-    replaces a folder, one killed between two renames leaves the old one under a hidden name.
+    Until then ``path`` holds what it held. A killed run leaves at most the hidden folder beside it, which the next run
+    removes, and where ``force`` replaces a folder, one killed between two renames leaves the old one under a hidden
+    name, which stays.
     """
     check_folder(path, force, ours)
     final = Path(os.path.abspath(path))
     with explained(path, "write there"):
-        scratch = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
+        _sweep(final, ours)
+        scratch, handle = _scratch(final)
     try:
         yield scratch
         with explained(path, "write there"):
@@ -66,6 +69,35 @@ def new_folder(path: Path, force: bool, ours: re.Pattern[str]) -> Iterator[Path]
             _sync(final.parent)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+        os.close(handle)
+
+
+def _scratch(final: Path) -> tuple[Path, int]:
+    """A hidden folder beside ``final`` with a handle that locks it: a lock ends with its process, however that ends."""
+    while True:
+        scratch = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
+        handle = os.open(scratch, os.O_RDONLY)
+        with suppress(OSError):  # a file system without locks, where nothing is swept either
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if scratch.is_dir():
+            return scratch, handle
+        os.close(handle)  # another run swept it before it was locked
+
+
+def _sweep(final: Path, ours: re.Pattern[str]) -> None:
+    """Remove the hidden folders that killed runs left beside ``final``: of its name, only ours, locked by nobody."""
+    left = re.compile(re.escape(f".{final.name}.") + "[a-z0-9_]{8}")
+    for scratch in final.parent.iterdir():
+        if not left.fullmatch(scratch.name) or scratch.is_symlink() or not scratch.is_dir():
+            continue
+        with suppress(OSError):  # locked, gone meanwhile, or somebody else's
+            handle = os.open(scratch, os.O_RDONLY)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if all(_is_ours(entry, ours) for entry in scratch.iterdir()):
+                    shutil.rmtree(scratch)
+            finally:
+                os.close(handle)
 
 
 def _swap(scratch: Path, final: Path, force: bool, ours: re.Pattern[str]) -> None:

@@ -183,13 +183,13 @@ def _printed(loss: Callable[[str], Decimal | None], point: Point, reference: Poi
 def mismatch(point: Point, tokens: int) -> Price:
     """What the remaining mismatch of a point is worth along the paper's surface of unlooped models."""
     rule = convention("paper")  # the F of the surface is counted so
+    surface, others = choose_surface(SURFACE)
     base = point.baseline.spec
-    context = context_of(base)
+    context = (surface.context or context_of(base)).document
     baseline, candidate, control = (
         ledger(spec, rule, context).budget for spec in (base, point.best.spec, control_of(base))
     )
-    surface, others = choose_surface(SURFACE)
-    return price(baseline, candidate, control, surface, others, tokens)
+    return price(baseline, candidate, control, surface, others, tokens, context.mean)
 
 
 def _sentences(rows: Sequence[Row], runs: Mapping[str, Mapping[int, Horizon]], has_reference: bool) -> Iterator[str]:

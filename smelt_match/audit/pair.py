@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from smelt_match.audit.verdict import Verdict, judge, together
-from smelt_match.budget.components import FAMILIES
+from smelt_match.budget.components import family
 from smelt_match.budget.context import DEFAULT_TOKENS, Context
 from smelt_match.budget.conventions import Convention
 from smelt_match.budget.count import context_of, control_of
@@ -248,7 +248,7 @@ def _most_different(quantity: Quantity, books: tuple[Ledger, Ledger]) -> Line | 
     for side, book in enumerate(books):
         for row in book.rows:
             if column(book, row):
-                rows.setdefault(FAMILIES.get(row.component, row.component), ([], []))[side].append(row)
+                rows.setdefault(family(row.component), ([], []))[side].append(row)
     lines = [
         Line(
             component, (_places(ours), _places(theirs)), (_sum(column, books[0], ours), _sum(column, books[1], theirs))

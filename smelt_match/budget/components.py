@@ -232,6 +232,7 @@ BLOCK_COMPONENTS = (
 )  # fmt: skip
 ATTENTION_HALF = frozenset({"attention projections", "attention gate", "attention biases", "attention norms"})
 NORMS = "norms"
+SCORES = "attention scores"
 UNTIED = {"norms": frozenset({"norms", "attention norms"}), "router": frozenset({"router", "router bias"})}
 # Where later visits read the keys and values of the first, those are projected once.
 QUERIES = _whole(
@@ -251,6 +252,13 @@ FAMILIES = {
     "final norm": "norms after the stack",
     "norm after a pass": "norms after the stack",
 }
+
+
+def family(component: str) -> str:
+    """What a component is compared as: scores are scores, within a window or not."""
+    return SCORES if component.startswith(f"{SCORES}, ") else FAMILIES.get(component, component)
+
+
 FINAL_NORM = _whole(
     "final norm", lambda m: "2·{H}" if m.form.norm_bias else "{H}", lambda m: (1 + m.form.norm_bias) * m.H, _norms
 )

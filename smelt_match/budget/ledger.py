@@ -24,6 +24,7 @@ from smelt_match.budget.components import (
     NORMS,
     PLAIN,
     QUERIES,
+    SCORES,
     TIED_HEAD,
     UNTIED,
     Component,
@@ -137,7 +138,7 @@ def model_rows(groups: list[Group], convention: Convention, ends: Ends = Ends())
         if trained != attended:  # a third of the cost is forward, two thirds backward
             scores = scores // attended * (attended + 2 * trained) // 3
         window = m.form.window
-        name = "attention scores" if window is None else f"attention scores, window {window:,}"
+        name = SCORES if window is None else f"{SCORES}, window {window:,}"
         rows.append(Row(name, where, attended, score_text(m), m, scores=scores, window=window))
         slots = ends.loop.slots(attended)
         kept = where if slots == attended else f"{layers}, {slots} of {attended} visits kept"

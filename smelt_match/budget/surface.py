@@ -7,39 +7,36 @@ L validation loss in nats. Source: arXiv 2609.01343v3, Sec. 4.2 and 4.3.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
+from smelt_match.budget.context import Context
 from smelt_match.errors import BadInput, close_names
 from smelt_match.files import read_text
 from smelt_match.resources import data_files
 from smelt_match.spec.model import Rational
 from smelt_match.spec.parts import Record
-from smelt_match.spec.yaml import load, validate
+from smelt_match.spec.yaml import Document, load, validate
 from smelt_match.units import parse_fraction
 
-
-def _at_most(limit: float) -> Callable[[float], float]:
-    def checked(value: float) -> float:
-        if value > limit:
-            raise ValueError(f"at most {limit:g} is possible, found {value:g}")
-        return value
-
-    return checked
-
-
-MOST_NATS = 1000.0
-Nats = Annotated[float, Field(ge=0, le=MOST_NATS, allow_inf_nan=False)]
-Scale = Annotated[float, Field(gt=0, allow_inf_nan=False), AfterValidator(_at_most(1e200))]
-Exponent = Annotated[float, Field(gt=0, le=5, allow_inf_nan=False)]
-Amount = Annotated[float, Field(gt=0, allow_inf_nan=False), AfterValidator(_at_most(1e60))]
-Share = Annotated[float, Field(ge=-1e6, lt=1, allow_inf_nan=False)]
-Amounts = Annotated[list[Amount], Field(min_length=2, max_length=2)]
+MOST_NATS = 1e3
+# What a file may say; numbers can hold all that follows from it.
+PLAUSIBLE = {
+    "E": (0, MOST_NATS),
+    "A": (1e-100, 1e100),
+    "K": (1e-100, 1e100),
+    "a": (1e-3, 10),
+    "b": (-10, 10),
+    "c": (1e-3, 10),
+}
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(lt=1, allow_inf_nan=False)]
+Amounts = Annotated[list[Positive], Field(min_length=2, max_length=2)]
 
 
 class Surface(Record):
@@ -47,14 +44,14 @@ class Surface(Record):
 
     name: str
     source: str = ""
-    E: Annotated[Nats, Field(description="irreducible loss, nats")]
-    A: Annotated[Scale, Field(description="of the capacity term")]
-    K: Annotated[Scale, Field(description="of the data term")]
-    a: Annotated[Exponent, Field(description="exponent of F")]
-    b: Annotated[float, Field(ge=-5, le=5, allow_inf_nan=False, description="exponent of 1 − S")]
-    c: Annotated[Exponent, Field(description="exponent of D")]
-    rmse: Nats | None = Field(None, description="of the fit, nats")
-    half_units: dict[Literal["E", "A", "K", "a", "b", "c"], Scale] = Field(
+    E: Annotated[float, Field(ge=0, allow_inf_nan=False, description="irreducible loss, nats")]
+    A: Annotated[Positive, Field(description="of the capacity term")]
+    K: Annotated[Positive, Field(description="of the data term")]
+    a: Annotated[Positive, Field(description="exponent of F")]
+    b: Annotated[float, Field(allow_inf_nan=False, description="exponent of 1 − S")]
+    c: Annotated[Positive, Field(description="exponent of D")]
+    rmse: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(None, description="of the fit, nats")
+    half_units: dict[Literal["E", "A", "K", "a", "b", "c"], Positive] = Field(
         default_factory=dict, description="half a unit of the last printed digit of a coefficient, where it is rounded"
     )
     mean_attended_context: Rational | None = Field(None, description="c that its F was counted at")
@@ -88,13 +85,23 @@ class Surface(Record):
             return None
         return parse_fraction(self.mean_attended_context, "mean_attended_context")
 
+    @property
+    def context(self) -> Context | None:
+        """The same as a context to count models in."""
+        mean = self.mean_context
+        return None if mean is None else Context.given(mean, f"stated by surface {self.name!r}")
+
     def log_capacity(self, F: float, active: float) -> float:
         """The natural log of the capacity-limited term, A·(1 − S)^b / F^a, at 1 − S = ``active``."""
         return math.log(self.A) + self.b * math.log(active) - self.a * math.log(F)
 
+    def capacity(self, F: float, S: float) -> float:
+        """The capacity-limited term in nats."""
+        return math.exp(self.log_capacity(F, 1 - S))
+
     def loss(self, F: float, S: float, D: float) -> float:
         """Eq. 2 in nats."""
-        return self.E + math.exp(self.log_capacity(F, 1 - S)) + math.exp(math.log(self.K) - self.c * math.log(D))
+        return self.E + self.capacity(F, S) + math.exp(math.log(self.K) - self.c * math.log(D))
 
 
 class SurfaceFile(Record):
@@ -107,11 +114,24 @@ def read_surfaces(path: Path) -> dict[str, Surface]:
     """The surfaces of a YAML file by name; `BadInput` lists every fault."""
     document = load(read_text(path, "surface file"), str(path))
     found: dict[str, Surface] = {}
-    for index, surface in enumerate(validate(SurfaceFile, document).surfaces):
+    surfaces = validate(SurfaceFile, document).surfaces
+    faults = [fault for index, surface in enumerate(surfaces) for fault in _implausible(document, index, surface)]
+    if faults:
+        raise BadInput("\n".join(faults))
+    for index, surface in enumerate(surfaces):
         if surface.name in found:
             raise BadInput(f"{document.place(('surfaces', index, 'name'))}: {surface.name!r} names two surfaces")
         found[surface.name] = surface
     return found
+
+
+def _implausible(document: Document, index: int, surface: Surface) -> Iterator[str]:
+    """The coefficients of a surface from which no number that can be held would follow."""
+    for key, (low, high) in PLAUSIBLE.items():
+        value = getattr(surface, key)
+        if not low <= value <= high:
+            place = document.place(("surfaces", index, key))
+            yield f"{place}: {surface.name}: {key} is {value:g}, from {low:g} to {high:g} is plausible"
 
 
 @cache

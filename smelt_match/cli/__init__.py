@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 from contextlib import suppress
 from functools import cache
@@ -87,7 +88,13 @@ def main(args: list[str] | None = None) -> NoReturn:
 
     0 done, 1 no, 2 bad input, 3 part missing, 70 bug, 130 interrupted, 143 stopped by SIGTERM with its work saved.
     """
+    signal.signal(signal.SIGTERM, _end)
     sys.exit(run(args))
+
+
+def _end(number: int, _: object) -> NoReturn:
+    """Unwind, so that unfinished files are removed, and exit with the code that shells give an ended program."""
+    sys.exit(128 + number)
 
 
 @cache

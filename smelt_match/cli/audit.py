@@ -177,19 +177,17 @@ def _audits(
 def _price(found: Audit, surface: str | None, tokens: str | None) -> Price:
     """What the mismatch is worth, at the context that the surface states for its F, or else at the audit's."""
     from smelt_match.audit.pair import budgets
-    from smelt_match.budget.context import Context
     from smelt_match.budget.conventions import convention
     from smelt_match.budget.mismatch import Price, price
     from smelt_match.budget.surface import choose_surface
 
     chosen, others = choose_surface("baseline" if surface is None else surface)
-    count, own = _tokens(tokens, chosen.tokens), chosen.mean_context
-    context = found.context if own is None else Context.given(own, f"stated by surface {chosen.name!r}")
+    count, context = _tokens(tokens, chosen.tokens), chosen.context or found.context
     models = budgets(found, convention("paper"), context)  # the convention that the F of a surface is counted by
     if models is None:
         reason = "not both models can be counted"
         return Price(chosen.name, context.mean, count, None, reasons=(reason,))
-    if own is None:
+    if chosen.context is None:
         typer.echo(
             f"warning: surface {chosen.name!r} does not state the mean_attended_context of its F: "
             f"priced at the audit's, {short_fraction(context.mean)}",

@@ -41,9 +41,9 @@ def calibrate(
     output: options.Output = None,
     force: options.Force = False,
 ) -> None:
-    """Fit the sigmoid of Eq. 6 from validation loss to each metric, and show who exceeds it (Eq. 7).
+    """Fit a sigmoid from validation loss to each metric, and show who exceeds it.
 
-    The curve is fitted to the reference alone. Parameters that its points do not pin down are named.
+    Eq. 6 and 7. The curve is fitted to the reference alone. Parameters that its points do not pin down are named.
     """
     from smelt_match.export.document import to_json
     from smelt_match.export.table import render

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from smelt_match.cli import options
-from smelt_match.errors import BadInput
+from smelt_match.errors import BadInput, MissingExtra, SmeltMatchError
 
 if TYPE_CHECKING:
     from smelt_match.budget.context import Context
@@ -90,7 +90,8 @@ def count(
     for model in map(countable, entries):
         options.need_vocabulary(include_head, model.name, model.vocab_size)
         counted += [count_spec(model, rule, override) for rule in rules]
-    measured = [_measured(entry, spec, override, include_head) for entry in entries] if measure else []
+    faults: list[SmeltMatchError] = []
+    measured = [_measured(entry, spec, override, include_head, faults) for entry in entries] if measure else []
     if shown == "json":
         imported = [entry.imported for entry in entries for _ in rules]
         results = [count_json(item, source) for item, source in zip(counted, imported, strict=True)]
@@ -112,6 +113,8 @@ def count(
         from smelt_match.export.measured import refuse_difference
 
         refuse_difference(measured)
+    for fault in faults:  # counts need no model: they are shown before it is said that none could be built
+        raise fault
 
 
 def _verify(asked: bool, shown: Format, output: Path | None, force: bool) -> None:
@@ -141,17 +144,23 @@ def _verify(asked: bool, shown: Format, output: Path | None, force: bool) -> Non
     refuse_disagreement(found)
 
 
-def _measured(entry: Entry, text: str, override: Context | None, head: bool) -> Agreement:
-    """What was built and run, against its count under the paper's convention."""
+def _measured(
+    entry: Entry, text: str, override: Context | None, head: bool, faults: list[SmeltMatchError]
+) -> Agreement:
+    """What was built and run, against its count under the paper's convention; why nothing was is put into `faults`."""
     from smelt_match.budget.count import context_of
-    from smelt_match.measure.agreement import agreement, imported_agreement
+    from smelt_match.measure.agreement import Agreement, agreement, imported_agreement
     from smelt_match.spec.family import countable
 
     spec = countable(entry)
     wanted = context_of(spec, override)
-    if entry.imported is not None:
-        return imported_agreement(spec, Path(text), wanted, head)
-    return agreement(spec, wanted, head)
+    try:
+        if entry.imported is not None:
+            return imported_agreement(spec, Path(text), wanted, head)
+        return agreement(spec, wanted, head)
+    except (BadInput, MissingExtra) as error:
+        faults.append(error)
+        return Agreement(spec.name, (), "paper", reason=error.message.splitlines()[0].removeprefix(f"{spec.name}: "))
 
 
 def _comparison(measured: list[Agreement], shown: Format) -> str:

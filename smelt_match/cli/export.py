@@ -43,7 +43,7 @@ def export(
     weights: Annotated[
         Path | None, typer.Option("--weights", metavar="FILE", help="A safetensors file of the model's state dict.")
     ] = None,
-    dtype: Annotated[str, typer.Option("--dtype", help="float32 or bfloat16.")] = "float32",
+    dtype: Annotated[str | None, typer.Option("--dtype", help="float32 (the default) or bfloat16.")] = None,
     context: Annotated[
         int | None,
         typer.Option("--context", metavar="N", help="max_position_embeddings of a checkpoint; default: 4096."),
@@ -60,14 +60,14 @@ def export(
     from smelt_match.spec.family import countable, expand
 
     _choice("--to", to, TARGETS)
-    _choice("--dtype", dtype, DTYPES)
+    _choice("--dtype", dtype or DTYPES[0], DTYPES)
     found = expand(spec)
     if len(found) != 1:
         raise BadInput(f"{spec}: names {len(found)} models; an export takes one")
     model_spec = countable(found[0])
     _check_function(found[0])
     if to not in CHECKPOINTS:
-        named = {"--weights": weights, "--seed": seed, "--context": context}
+        named = {"--weights": weights, "--seed": seed, "--dtype": dtype, "--context": context}
         given = [name for name, value in named.items() if value is not None]
         if given:
             raise BadInput(f"{' and '.join(given)}: --to {to} writes a config, which has no weights and no context")
@@ -97,7 +97,7 @@ def export(
 
     model = build(model_spec, vocab_size, weights, seed or 0)
     runs = (export_looped if to == "hf" else export_unrolled)(
-        model, output, dtype, force, MAX_POSITIONS if context is None else context
+        model, output, dtype or DTYPES[0], force, MAX_POSITIONS if context is None else context
     )
     typer.echo(f"wrote {output}: {runs}", err=True)
 

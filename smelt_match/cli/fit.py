@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -35,17 +36,23 @@ def fit(
     by: Annotated[
         str | None, typer.Option("--by", help="source: E, A, K of each source too, with the exponents of the loss.")
     ] = None,
-    sources: laws.Sources = "loss_*",
+    sources: laws.Sources = None,
     shape: Annotated[
         str | None,
         typer.Option("--format", "-f", help="table, md, tex, csv, json, or yaml: a surface file; yaml for -o X.yaml."),
     ] = None,
-    output: options.Output = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="Write there; .yaml is a surface file, other names keep --format."
+        ),
+    ] = None,
     force: options.Force = False,
 ) -> None:
-    """Fit Eq. 2 to the end points of each architecture, with a certificate.
+    """Fit a scaling surface to the end points of each architecture, with a certificate.
 
-    Huber loss (delta 1e-3) on log-loss. A fit whose certificate does not pass is an error (exit 1), not a table.
+    The surface is Eq. 2; Huber loss (delta 1e-3) on log-loss. A fit whose certificate does not pass is an error
+    (exit 1), not a table.
     """
     from smelt_match.export.document import to_json
     from smelt_match.export.table import render
@@ -61,7 +68,12 @@ def fit(
         laws.choice("--by", by, ("source",))
         if chosen == "yaml":
             raise BadInput("--by source does not go into a surface file", "leave --by out, or choose another --format")
+    elif sources is not None:
+        raise BadInput("--sources goes with --by source")
     common, fixed = laws.shared_option(shared), laws.fix_option(fix)
+    if form == "chinchilla" and "b" in {*common, *fixed}:
+        option = "--fix" if "b" in fixed else "--shared"
+        raise BadInput(f"{option} b: --form chinchilla has no b", "its loss does not depend on sparsity")
     found = laws.read_end_points(endpoints, form, column, exclude, list(fixed))
     if form in ("phi", "isoflop"):
         if common or fixed or by is not None or chosen == "yaml" or optimizer != "newton":
@@ -70,36 +82,47 @@ def fit(
         return
     if common and len(found.architectures) < 2:
         raise BadInput(f"--shared {shared}: {endpoints} has one architecture only")
+    given = laws.trace_words(found, form, fixed)
     fits = laws.fit_all(found, form, found.architectures, common, fixed, cast("Optimizer", optimizer))
     if by is not None:
-        text = _by_source(found, fits, form, common, sources, chosen)
+        text = _by_source(found, fits, form, (common, fixed), sources or laws.ALL_SOURCES, chosen)
     elif chosen == "yaml":
-        source = f"fitted to {endpoints.name} by smelt-match"
+        source = "; ".join([f"fitted to {endpoints.name} by smelt-match", *given])
         text = report.surfaces_yaml([one.surface(arch, source) for arch, one in fits.items()])
     elif chosen == "json":
-        text = to_json(report.fit_document(fits, form, common))
+        text = to_json(report.fit_document(fits, form, common) | laws.trace_document(found, form, fixed))
     else:
         note = f"{report.FORMS[form]}\nminimised: {report.OBJECTIVE}"
         note += f"; shared: {', '.join(common)}" if common else ""
+        note = "\n".join([note, *given])
         text = render(report.FIT, report.fit_rows(fits), chosen, note)  # type: ignore[arg-type]
     options.emit(text, output, force)
 
 
-def _by_source(found: EndPoints, fits: dict[str, Fit], form: str, common: list[str], pattern: str, chosen: str) -> str:
+def _by_source(
+    found: EndPoints,
+    fits: dict[str, Fit],
+    form: str,
+    given: tuple[list[str], dict[str, float]],
+    pattern: str,
+    chosen: str,
+) -> str:
     """The sources of each architecture, fitted with the exponents of its loss."""
     from smelt_match.export.document import to_json
     from smelt_match.export.table import render
     from smelt_match.report import laws as report
     from smelt_match.scaling.subsets import subset_fit
 
+    common, fixed = given
     losses = found.sources(pattern)
     subsets = {
         arch: {name: subset_fit(one, arch, loss[found.rows(arch)], name) for name, loss in losses.items()}
         for arch, one in fits.items()
     }
     if chosen == "json":
-        return to_json(report.subset_document(subsets, report.fit_document(fits, form, common)))
-    note = f"{report.FORMS[form]}\n{report.SUBSET_NOTE}"
+        aggregate = report.fit_document(fits, form, common) | laws.trace_document(found, form, fixed)
+        return to_json(report.subset_document(subsets, aggregate))
+    note = "\n".join([report.FORMS[form], report.SUBSET_NOTE, *laws.trace_words(found, form, fixed)])
     return render(report.SUBSETS, report.subset_rows(subsets), chosen, note)  # type: ignore[arg-type]
 
 
@@ -115,8 +138,9 @@ def _recurrence(found: EndPoints, chosen: str) -> str:
     data = Recurrences(v["params_once"], v["params_recurrent"], v["recurrences"], v["tokens"], v["loss"], weight)
     result = fit_recurrence(data)
     if chosen == "json":
-        return to_json(report.recurrence_document(result))
-    return render(report.RECURRENCE, [report.recurrence_row(result)], chosen, report.RECURRENCE_NOTE)  # type: ignore[arg-type]
+        return to_json(report.recurrence_document(result) | laws.trace_document(found, "phi", {}))
+    note = "\n".join([report.RECURRENCE_NOTE, *laws.trace_words(found, "phi", {})])
+    return render(report.RECURRENCE, [report.recurrence_row(result)], chosen, note)  # type: ignore[arg-type]
 
 
 def _isoflop(found: EndPoints, chosen: str) -> str:
@@ -132,6 +156,6 @@ def _isoflop(found: EndPoints, chosen: str) -> str:
         for arch in found.architectures
     }
     if chosen == "json":
-        return to_json(report.isoflop_document(curves))
-    note = report.isoflop_note(curves)
+        return to_json(report.isoflop_document(curves) | laws.trace_document(found, "isoflop", {}))
+    note = "\n".join([report.isoflop_note(curves), *laws.trace_words(found, "isoflop", {})])
     return render(report.ISOFLOP, report.isoflop_rows(curves), chosen, note)  # type: ignore[arg-type]

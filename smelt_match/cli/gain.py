@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from smelt_match.scaling.endpoints import EndPoints
     from smelt_match.scaling.fit import Fit
 
+DRAWS = 2000
 EXAMPLES = """Examples:
 
   smelt-match gain
@@ -51,7 +52,7 @@ def gain(
     by: Annotated[
         str | None, typer.Option("--by", help="Gain on each source, category, or quartile of the reference's loss.")
     ] = None,
-    sources: laws.Sources = "loss_*",
+    sources: laws.Sources = None,
     categories: Annotated[
         Path | None, typer.Option("--categories", metavar="FILE", help="YAML with the sources of each category.")
     ] = None,
@@ -59,11 +60,11 @@ def gain(
     exclude: laws.Exclude = None,
     shared: laws.Shared = None,
     fix: laws.Fix = None,
-    draws: laws.Draws = 2000,
+    draws: laws.Draws = None,
     unpaired: Annotated[
         bool, typer.Option("--unpaired", help="Resample the cells of the two apart from each other.")
     ] = False,
-    seed: laws.Seed = 0,
+    seed: laws.Seed = None,
     charts: Annotated[
         Path | None, typer.Option("--charts", metavar="DIR", help="Draw there, as SVG and PNG with their CSV.")
     ] = None,
@@ -84,24 +85,37 @@ def gain(
     sparsities = laws.numbers_option("--sparsity", sparsity or ("0.95" if by else "0.85,0.95,0.97"), 0, 1 - 1e-9)
     if by is not None:
         _check_by(by, endpoints, categories, budgets, sparsities)
+    else:
+        _idle("goes with --by", {"--sources": sources, "--categories": categories})
     if endpoints is not None and surface is not None:
         raise BadInput("ENDPOINTS and --surface exclude each other")
     if charts is not None:
         _check_charts(charts, endpoints, by, force)
+    given: list[str] = []
+    trace: dict[str, Any] = {}
     if endpoints is None:
+        _idle("needs ENDPOINTS to fit", {
+            "--column": column, "--exclude": exclude, "--shared": shared, "--fix": fix, "--draws": draws,
+            "--unpaired": unpaired or None, "--seed": seed,
+        })  # fmt: skip
         comparison = _of_surfaces(surface, target, reference, budgets, sparsities)
     else:
         common, fixed = laws.shared_option(shared), laws.fix_option(fix)
         found = laws.read_end_points(endpoints, "surface", column, exclude, list(fixed))
         _both_there(found.architectures, target, reference, str(endpoints))
         names = (target, reference)
-        losses, members = ({}, {}) if by is None else _grouped(found, by, sources, categories)
+        losses, members = ({}, {}) if by is None else _grouped(found, by, sources or laws.ALL_SOURCES, categories)
         fits = laws.fit_all(found, "surface", names, common, fixed, "newton")
+        draws, seed = DRAWS if draws is None else draws, seed or 0
         drawn = laws.drawn(found, fits, draws, seed, not unpaired) if draws else None
+        given = laws.trace_words(found, "surface", fixed)
+        trace = {"shared": common, **laws.trace_document(found, "surface", fixed)}
+        if common:
+            given = [f"shared: {', '.join(common)}", *given]
         if by is not None:
             subsets = _subsets(found, fits, by, losses, members, budgets[0], sparsities[0], drawn)
-            text = to_json(subsets.document()) if shown == "json" else render(
-                subsets.columns(), subsets.rows(), shown, "\n".join(subsets.words())
+            text = to_json(_traced(subsets.document(), trace, seed)) if shown == "json" else render(
+                subsets.columns(), subsets.rows(), shown, "\n".join([*subsets.words(), *given])
             )  # fmt: skip
             options.emit(text, output, force)
             return
@@ -114,10 +128,24 @@ def gain(
         for path in write_charts(charts_of(comparison, sparsities, belonging), charts, force):
             typer.echo(f"wrote {path}", err=True)
     if shown == "json":
-        text = to_json(comparison.document())
+        text = to_json(_traced(comparison.document(), trace, seed))
     else:
-        text = render(comparison.columns(), comparison.rows(), shown, "\n".join(comparison.words()))
+        text = render(comparison.columns(), comparison.rows(), shown, "\n".join([*comparison.words(), *given]))
     options.emit(text, output, force)
+
+
+def _idle(why: str, values: Mapping[str, object]) -> None:
+    """Refuse options that were given and cannot act."""
+    given = [option for option, value in values.items() if value is not None]
+    if given:
+        raise BadInput("\n".join(f"{option} {why}" for option in given))
+
+
+def _traced(document: dict[str, Any], trace: dict[str, Any], seed: int | None) -> dict[str, Any]:
+    """The document with what was given to the fit and to the bootstrap."""
+    if document["bootstrap"] is not None:
+        document["bootstrap"] |= {"seed": seed}
+    return document | trace
 
 
 def _both_there(known: list[str], target: str, reference: str, where: str) -> None:

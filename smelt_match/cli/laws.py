@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -38,12 +38,18 @@ OptimizerName = Annotated[
     str, typer.Option("--optimizer", help="newton, or lbfgsb: the paper's, from the same starts.")
 ]
 Sources = Annotated[
-    str, typer.Option("--sources", metavar="PATTERN", help="Columns with the losses of single sources.")
+    str | None, typer.Option("--sources", metavar="PATTERN", help="With --by: columns of losses; default loss_*.")
 ]
-Draws = Annotated[int, typer.Option("--draws", min=0, max=100_000, help="Bootstrap draws; 0 for none.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Of the bootstrap.")]
+ALL_SOURCES = "loss_*"
+Draws = Annotated[
+    int | None, typer.Option("--draws", min=0, max=100_000, help="Bootstrap draws; 0 for none; default 2000.")
+]
+Seed = Annotated[int | None, typer.Option("--seed", min=0, max=2**32 - 1, help="Of the bootstrap; default 0.")]
 EndPointsFile = Annotated[
-    Path, typer.Argument(help="CSV or JSON lines with run, arch, scale, sparsity, flops_per_token, tokens, loss.")
+    Path,
+    typer.Argument(
+        help="CSV or JSON lines with run, arch, scale, sparsity, flops_per_token, tokens, loss, and perhaps weight."
+    ),
 ]
 
 
@@ -61,32 +67,35 @@ def read_end_points(
     return found
 
 
-PLAUSIBLE = {
-    "E": (0, 1e3),
-    "A": (1e-100, 1e100),
-    "K": (1e-100, 1e100),
-    "a": (1e-3, 10),
-    "b": (-10, 10),
-    "c": (1e-3, 10),
-}
+def _weighted(found: EndPoints, form: str) -> bool:
+    return form != "isoflop" and "weight" in found.values and bool((found.values["weight"] != 1).any())
+
+
+def trace_document(found: EndPoints, form: str, fixed: Mapping[str, float]) -> dict[str, Any]:
+    """What was given beside the rows, as fields of a document."""
+    left_out = [{"condition": text, "rows": rows} for text, rows in found.table.left_out.items()]
+    return {
+        "fixed": dict(fixed), "excluded": left_out, "num_rows_excluded": found.table.num_left_out,
+        "weighted": _weighted(found, form),
+    }  # fmt: skip
+
+
+def trace_words(found: EndPoints, form: str, fixed: Mapping[str, float]) -> list[str]:
+    """What was given beside the rows, as lines under a table; none where nothing was."""
+    lines = [f"given, not fitted: {', '.join(f'{name} = {value:g}' for name, value in fixed.items())}"] if fixed else []
+    if found.table.left_out:
+        each = ", ".join(f"{text}: {rows:,}" for text, rows in found.table.left_out.items())
+        lines.append(f"rows left out: {found.table.num_left_out:,} ({each})")
+    if _weighted(found, form):
+        lines.append(f"rows weighted by column {found.headers['weight']!r}")
+    return lines
 
 
 def surfaces_option(path: Path | None) -> dict[str, Surface]:
-    """The surfaces of a file, or the paper's, if numbers can hold what follows from their coefficients."""
+    """The surfaces of a file, or the paper's."""
     from smelt_match.budget.surface import read_surfaces, shipped_surfaces
 
-    if path is None:
-        return shipped_surfaces()
-    found = read_surfaces(path)
-    faults = [
-        f"{path}: {name}: {key} is {value:g}, from {low:g} to {high:g} is plausible"
-        for name, surface in found.items()
-        for key, (low, high) in PLAUSIBLE.items()
-        if not low <= (value := getattr(surface, key)) <= high
-    ]
-    if faults:
-        raise BadInput("\n".join(faults))
-    return found
+    return shipped_surfaces() if path is None else read_surfaces(path)
 
 
 def choice(option: str, text: str, known: Sequence[str]) -> str:

@@ -11,7 +11,8 @@ from smelt_match.cli import laws, options
 from smelt_match.errors import BadInput, close_names
 
 if TYPE_CHECKING:
-    from smelt_match.report.plans import Resolution
+    from smelt_match.export.table import Column, Row
+    from smelt_match.report.plans import Plan, Resolution
     from smelt_match.scaling.planning import Candidate
 
 EXAMPLES = """Examples:
@@ -47,9 +48,10 @@ def plan(
     output: options.Output = None,
     force: options.Force = False,
 ) -> None:
-    """Split a budget between model and tokens (Eq. 3), and find the models nearest to that.
+    """Split a budget between model and tokens, and find the models nearest to that.
 
-    A surface named baseline is asked about unlooped models, one named smelt about looped ones, any other about all.
+    Eq. 3. A surface named baseline is asked about unlooped models, one named smelt about looped ones, any other about
+    all.
     """
     from smelt_match.export.document import to_json
     from smelt_match.export.table import render
@@ -75,11 +77,31 @@ def plan(
     if shown == "json":
         text = to_json(found.document())
     elif shown == "csv":
-        text = render(report.CHOICES, found.choice_rows(), shown)
+        text = render(_columns(), _rows(found), shown)
     else:
         text = render(report.ALLOCATION, found.allocation_rows(), shown) + "\n"
         text += render(report.CHOICES, found.choice_rows(), shown, "\n".join(found.words()))
     options.emit(text, output, force)
+
+
+def _columns() -> list[Column]:
+    """The columns of the one table that CSV holds: the split of the budget, the models, and the seeds."""
+    from smelt_match.export.table import Column
+    from smelt_match.report import plans as report
+
+    both = {column.key: column for column in (*report.CHOICES, *report.ALLOCATION)}
+    last = both.pop("outside_the_fit")
+    own = [Column(name, name) for name in ("row", "flops", "convention")]
+    seeds = ("difference_nats", "spread_nats", "seeds_per_side", "runs", "power", "level")
+    return [*own, *both.values(), last, *(Column(name, name) for name in seeds)]
+
+
+def _rows(found: Plan) -> list[Row]:
+    """Rows of three kinds: ``optimum`` (F*, D*, TPP, L*), ``model`` and ``seeds``."""
+    document = found.document()
+    kinds = {"optimum": found.allocation_rows(), "model": found.choice_rows(), "seeds": [document["resolution"]]}
+    shared = {"flops": found.C, "convention": document["convention"]}
+    return [{"row": kind, **shared, **row} for kind, rows in kinds.items() for row in rows if row is not None]
 
 
 def _suits(surface: str, layout: str) -> bool:

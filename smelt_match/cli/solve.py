@@ -173,6 +173,7 @@ def solve(
     if measure or (measure is None and len(results) == 1 and shown in ("table", "json")):
         _measure(results, include_head)
     options.emit(_rendered(results, shown, front), output, force)
+    _warn(results)
     return _verdict(results)
 
 
@@ -240,12 +241,13 @@ def _question(
     from smelt_match.budget.count import context_of
     from smelt_match.match.dense import as_experts
     from smelt_match.match.grid import find_grid
-    from smelt_match.match.problem import Question
+    from smelt_match.match.problem import Question, check_parts
     from smelt_match.spec.family import countable
     from smelt_match.spec.grammar import parse_layout
     from smelt_match.spec.layout import MAX_LAYERS
 
     spec, reading = countable(entry), ""
+    check_parts(spec)
     if experts_per_token is not None:
         spec, reading = as_experts(spec, experts_per_token)
     if depth is not None and not 1 <= depth <= MAX_LAYERS:
@@ -316,6 +318,23 @@ def _rendered(results: list[Matched], shown: Any, front: bool) -> str:
         return text + ("\n" + "\n".join(notes) + "\n" if notes and shown == "table" else "")
     title = f"{question.baseline.name}, {question.layout}: {_short(question.layout.canonical)}\n\n"
     return title + render(chosen, rows, shown) + "\n" + "\n".join(explain(results[0])) + "\n"
+
+
+def _warn(results: list[Matched]) -> None:
+    """Tell of matches that are none by the paper's tolerances, where the reader set no other."""
+    from smelt_match.budget.tolerance import PAPERS
+
+    for result in results:
+        question = result.answer.question
+        for policy, rank, _, off in result.rows if question.tolerance is None else ():
+            far = [f"{name} {float(getattr(off, name)) * 100:+.2f} %" for name in question.match
+                   if abs(getattr(off, name)) > getattr(PAPERS, name)]  # fmt: skip
+            if far and rank == 1:
+                typer.echo(
+                    f"warning: {question.baseline.name}, {policy}: the closest match is beyond the paper's tolerances "
+                    f"(FLOPs 4 %, parameters 1 %, KV cache 4 %): {', '.join(far)}",
+                    err=True,
+                )
 
 
 def _short(text: str) -> str:

@@ -55,7 +55,9 @@ def train(
     balance_coefficient: Annotated[
         float | None, typer.Option("--balance-coefficient", metavar="X", help="Of that loss; default: 0.01.")
     ] = None,
-    residual_scale: Annotated[str, typer.Option("--residual-scale", help="1/r, or 1 for plain residuals.")] = "1/r",
+    residual_scale: Annotated[
+        str | None, typer.Option("--residual-scale", help="1/r, or 1 for plain residuals; default: the spec's, or 1/r.")
+    ] = None,
     device: Annotated[str | None, typer.Option("--device", help="cpu or cuda; default: cuda if there.")] = None,
     dtype: Annotated[
         str | None, typer.Option("--dtype", help="float32, or bfloat16 by autocast; default: bfloat16 on cuda.")

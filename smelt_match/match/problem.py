@@ -117,11 +117,29 @@ def forms_of(question: Question) -> dict[int, Form]:
         BadInput: The baseline has a part that the solver cannot hold fixed while the sizes change.
     """
     base, layout = question.baseline, question.layout
+    check_parts(base)
     if not base.num_experts:
         raise BadInput(
             f"{base.name}: a dense model has no experts to take up the parameters that narrowing frees",
             "--experts-per-token K reads its feed-forward as K experts of a K-th of the width, and makes it an MoE",
         )
+    if base.dense & set(layout.loop):
+        first = min(base.dense & set(layout.loop)) + 1
+        raise BadInput(f"layout {layout}: layer {first} is dense; only layers with experts can be looped")
+    if max(base.dense, default=-1) >= layout.num_layers:
+        raise BadInput(f"layout {layout}: has fewer layers than the baseline has dense ones")
+    if layout.num_layers != base.num_layers and sorted(base.dense) != list(range(len(base.dense))):
+        raise BadInput(f"{base.name}: its dense layers are not the first ones, so that the depth cannot change")
+    plain = form_of(base, next(block for block in range(base.num_layers) if block not in base.dense))
+    return {block: form_of(base, block) if block in base.dense else plain for block in range(layout.num_layers)}
+
+
+def check_parts(base: ModelSpec) -> None:
+    """Refuse a baseline with a part that the solver cannot hold fixed, dense or not.
+
+    Raises:
+        BadInput: It names the part.
+    """
     refused = {
         "latent attention (MLA)": base.latent_attention is not None,
         "sliding windows": base.sliding_window is not None,
@@ -133,15 +151,6 @@ def forms_of(question: Question) -> dict[int, Form]:
     for part, present in refused.items():
         if present:
             raise BadInput(f"{base.name}: has {part}, which can be counted but not solved for yet")
-    if base.dense & set(layout.loop):
-        first = min(base.dense & set(layout.loop)) + 1
-        raise BadInput(f"layout {layout}: layer {first} is dense; only layers with experts can be looped")
-    if max(base.dense, default=-1) >= layout.num_layers:
-        raise BadInput(f"layout {layout}: has fewer layers than the baseline has dense ones")
-    if layout.num_layers != base.num_layers and sorted(base.dense) != list(range(len(base.dense))):
-        raise BadInput(f"{base.name}: its dense layers are not the first ones, so that the depth cannot change")
-    plain = form_of(base, next(block for block in range(base.num_layers) if block not in base.dense))
-    return {block: form_of(base, block) if block in base.dense else plain for block in range(layout.num_layers)}
 
 
 def split_ways(question: Question) -> tuple[int, str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from smelt_match.budget.active import active_counts
+from smelt_match.budget.components import FAMILIES, KEYS_AND_VALUES, QUERIES
 from smelt_match.budget.context import Context
 from smelt_match.budget.conventions import CONVENTIONS
 from smelt_match.budget.ledger import Ledger, ledger
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from smelt_match.measure.measured import Measured
 
 DOCUMENT = 783
+PROJECTIONS = (QUERIES.name, KEYS_AND_VALUES.name)  # a ledger tells them apart where visits share the latter
 LONGEST = 2**17  # tokens of a run
 MOST_DOCUMENTS = 64
 Quantity = Literal["params_stored", "flops_forward", "flops_train", "kv_elements_per_token"]
@@ -175,6 +177,7 @@ def _by_component(book: Ledger) -> dict[str, tuple[int, Fraction]]:
     found: dict[str, tuple[int, Fraction]] = {}
     for row in book.rows:
         name = row.component.partition(",")[0]
+        name = FAMILIES[name] if name in PROJECTIONS else name
         stored, flops = found.get(name, (0, Fraction(0)))
         found[name] = (stored + int(row.stored), flops + book.flops(row))
     return found
@@ -247,7 +250,7 @@ def imported_agreement(spec: ModelSpec, path: Path, wanted: Context, head: bool 
         check = Check("total", "params_stored", "transformers", counted, built_parameters(path))
     except (BadInput, MissingExtra) as error:
         if not ours.checks:
-            raise
+            raise type(error)(f"{error.message}; and ours cannot be built: {ours.reason}", error.hint) from error
         return replace(ours, reason="; ".join(filter(None, (ours.reason, error.message))))
     if not ours.checks:
         return Agreement(spec.name, (), "all parameters", (check,), f"nothing was run: {ours.reason}")

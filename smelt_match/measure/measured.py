@@ -35,7 +35,7 @@ class Measured:
         kv_bytes: What a filled cache holds.
         kv_tokens: Tokens it was filled with.
         kv_element_bytes: Bytes of one of its elements.
-        kv_slots: Its slots, one for each visit.
+        kv_slots: Its slots: one for each visit, or as the loop's KV policy says.
         tokens: Tokens of the run.
         head: Whether the output head was run.
     """
@@ -132,9 +132,9 @@ def _filled(model: Body, tokens: int) -> KVCache:
     """A cache after a prompt of this length, with room for no more."""
     cache = model.new_cache(1, tokens)
     model(torch.zeros(1, tokens, dtype=torch.int64, device=model.embedding.weight.device), cache=cache)
-    short = [visit for visit, slot in enumerate(cache.slots) if slot.filled != tokens]
+    short = [index for index, slot in enumerate(cache.slots) if slot.filled != tokens]
     if short:
-        raise BadInput(f"{model.spec.name}: the cache of visits {short} was not filled")
+        raise BadInput(f"{model.spec.name}: the slots {short} of its cache were not filled")
     return cache
 
 

@@ -91,6 +91,8 @@ class Side:
     """
 
     def __init__(self, spec: ModelSpec, device: torch.device, shape: tuple[int, int]) -> None:
+        if spec.loop is not None and spec.loop.kv_policy == "shared":
+            raise BadInput(f"{spec.name}: loop.kv_policy shared: visits that differ cannot be timed yet")
         self.device = device
         self.blocks = [(block_at(spec, index, device), visits) for index, visits in shapes(spec).items()]
         self.reach = rows(shape[1], 0, device)
@@ -105,7 +107,7 @@ class Side:
     def _block(self, block: Block) -> float:
         start = self._now()
         with torch.autocast(self.device.type, torch.bfloat16, enabled=half(self.device)):
-            y_BSH, balance = block(self.x_BSH, self.rotation, self.reach)
+            y_BSH, balance, _ = block(self.x_BSH, self.rotation, self.reach)
         outputs: tuple[Tensor, ...] = (y_BSH,)
         gradients: tuple[Tensor, ...] = (self.gradient_BSH,)
         if balance is not None:

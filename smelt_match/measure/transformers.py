@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 import warnings
 from pathlib import Path
 from typing import Any
@@ -50,4 +51,6 @@ def built(path: Path, device: str = "meta", **changes: Any) -> Any:
             warnings.simplefilter("ignore")  # transformers' own
             return from_config(config)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise BadInput(f"{where}: transformers builds no causal language model from it: {error}") from error
+        # Where it has no class, transformers names all it has.
+        reason = textwrap.shorten(str(error).partition(". Should contain")[0], 160, placeholder=" …")
+        raise BadInput(f"{where}: transformers builds no causal language model from it: {reason}") from error

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from smelt_match.model.cache import Slot
+from smelt_match.model.cache import KeysAndValues, Slot
 from smelt_match.model.norm import RMSNorm
 from smelt_match.model.reach import Reach
 from smelt_match.model.rotary import Rotation
@@ -28,9 +28,10 @@ class Attention(nn.Module):
     Args:
         spec: The model.
         heads: (n_q, n_kv) of this block.
+        hands_on: Whether later visits read the keys and values of the first (the KV policy ``shared``).
     """
 
-    def __init__(self, spec: ModelSpec, heads: tuple[int, int]) -> None:
+    def __init__(self, spec: ModelSpec, heads: tuple[int, int], hands_on: bool = False) -> None:
         super().__init__()
         N, G = heads
         H, D, C = spec.hidden_size, spec.head_dim, spec.value_head_dim or spec.head_dim
@@ -41,28 +42,53 @@ class Attention(nn.Module):
         self.output = nn.Linear(N * C, H, bias=spec.attention_output_bias)
         self.gate = nn.Linear(H, N * D, bias=False) if spec.attention_gate else None
         self.qk_norm = spec.qk_norm
+        self.hands_on = hands_on
         if spec.qk_norm != "none":
             widths = (D, D) if spec.qk_norm == "head" else (N * D, G * D)
             self.query_norm, self.key_norm = (RMSNorm(width, eps=spec.rms_norm_eps) for width in widths)
 
-    def forward(self, x_BSH: Tensor, rotation: Rotation, reach: Reach, slot: Slot | None = None) -> Tensor:
-        """The sublayer's update of normalised states, (B, S, H)."""
-        N, G, D, C = self.sizes
-        query, key = self.query(x_BSH), self.key(x_BSH)
+    def forward(
+        self,
+        x_BSH: Tensor,
+        rotation: Rotation,
+        reach: Reach,
+        slot: Slot | None = None,
+        first: KeysAndValues | None = None,
+    ) -> tuple[Tensor, KeysAndValues | None]:
+        """The sublayer's update of normalised states, (B, S, H), and what its later visits read.
+
+        Args:
+            x_BSH: Normalised states.
+            rotation: By position.
+            reach: Who attends to whom.
+            slot: Keys and values of earlier tokens, to be extended by these.
+            first: Keys and values of the block's first visit, which are read instead of its own.
+        """
+        N, _, D, _ = self.sizes
+        query = self.query(x_BSH)
         if self.qk_norm == "width":
-            query, key = self.query_norm(query), self.key_norm(key)
-        q_BSND, k_BSGD = query.unflatten(-1, (N, D)), key.unflatten(-1, (G, D))
-        v_BSGC = self.value(x_BSH).unflatten(-1, (G, C))
+            query = self.query_norm(query)
+        q_BSND = query.unflatten(-1, (N, D))
         if self.qk_norm == "head":
-            q_BSND, k_BSGD = self.query_norm(q_BSND), self.key_norm(k_BSGD)
-        q_BSND, k_BSGD = rotation.turn(q_BSND), rotation.turn(k_BSGD)
-        if slot is not None:
-            k_BSGD, v_BSGC = slot.append(k_BSGD, v_BSGC)
-        y_BSJ = attend(q_BSND, k_BSGD, v_BSGC, reach).flatten(2)
+            q_BSND = self.query_norm(q_BSND)
+        q_BSND = rotation.turn(q_BSND)
+        k_BPGD, v_BPGC = self._keys_and_values(x_BSH, rotation, slot) if first is None else first
+        y_BSJ = attend(q_BSND, k_BPGD, v_BPGC, reach).flatten(2)
         if self.gate is not None:
             y_BSJ = y_BSJ * torch.sigmoid(self.gate(x_BSH))
-        update: Tensor = self.output(y_BSJ)
-        return update
+        return self.output(y_BSJ), (k_BPGD, v_BPGC) if self.hands_on else None
+
+    def _keys_and_values(self, x_BSH: Tensor, rotation: Rotation, slot: Slot | None) -> KeysAndValues:
+        """Those of these tokens, after those of earlier ones."""
+        _, G, D, C = self.sizes
+        key = self.key(x_BSH)
+        if self.qk_norm == "width":
+            key = self.key_norm(key)
+        k_BSGD, v_BSGC = key.unflatten(-1, (G, D)), self.value(x_BSH).unflatten(-1, (G, C))
+        if self.qk_norm == "head":
+            k_BSGD = self.key_norm(k_BSGD)
+        k_BSGD = rotation.turn(k_BSGD)
+        return (k_BSGD, v_BSGC) if slot is None else slot.append(k_BSGD, v_BSGC)
 
 
 def attend(q_BSND: Tensor, k_BPGD: Tensor, v_BPGC: Tensor, reach: Reach) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from smelt_match.model.attention import Attention
-from smelt_match.model.cache import Slot
+from smelt_match.model.cache import KeysAndValues, Slot
 from smelt_match.model.feed_forward import Balance, feed_forward
 from smelt_match.model.norm import norm
 from smelt_match.model.reach import Reach
@@ -37,17 +37,25 @@ class Block(nn.Module):
         heads = (spec.num_attention_heads, spec.num_key_value_heads) if visits == 1 else spec.loop_heads
         self.scale = 1 / visits if residual_scale == "1/r" else 1.0
         self.attention_norm = norm(spec.hidden_size, spec.rms_norm_eps, spec.norm_bias)
-        self.attention = Attention(spec, heads)
+        shared = visits > 1 and spec.loop is not None and spec.loop.kv_policy == "shared"
+        self.attention = Attention(spec, heads, shared)
         self.feed_forward_norm = norm(spec.hidden_size, spec.rms_norm_eps, spec.norm_bias)
         self.feed_forward = feed_forward(spec, index, balance)
 
     def forward(
-        self, x_BSH: Tensor, rotation: Rotation, reach: Reach, slot: Slot | None = None
-    ) -> tuple[Tensor, Balance | None]:
-        """One visit: the residual stream after it, and how evenly it used its experts (None if dense)."""
-        x_BSH = self._add(x_BSH, self.attention(self.attention_norm(x_BSH), rotation, reach, slot))
+        self,
+        x_BSH: Tensor,
+        rotation: Rotation,
+        reach: Reach,
+        slot: Slot | None = None,
+        first: KeysAndValues | None = None,
+    ) -> tuple[Tensor, Balance | None, KeysAndValues | None]:
+        """One visit: the residual stream after it, how evenly it used its experts (None if dense), and what later
+        visits read of its keys and values (None but under the KV policy ``shared``)."""
+        update_BSH, kept = self.attention(self.attention_norm(x_BSH), rotation, reach, slot, first)
+        x_BSH = self._add(x_BSH, update_BSH)
         update_BSH, balance = self.feed_forward(self.feed_forward_norm(x_BSH))
-        return self._add(x_BSH, update_BSH), balance
+        return self._add(x_BSH, update_BSH), balance, kept
 
     def _add(self, x: Tensor, update: Tensor) -> Tensor:
         return x + update if self.scale == 1.0 else torch.add(x, update, alpha=self.scale)

@@ -1,30 +1,43 @@
-"""The KV cache of a looped model: one slot for each visit.
+"""The KV cache of a looped model: one slot for each visit, or fewer, as the loop's KV policy says.
 
 Shapes: B rows, S new tokens, P tokens so far, G key-value heads, D head size, C size of a value head.
 
 A block that is visited twice computes other keys and values at each visit, so a cache with one slot for each block
 would not give the uncached model. Slots are what the KV budget counts (arXiv 2609.01343v3, Sec. 3.2).
+
+``visit`` has a slot for each visit, and decodes the uncached model. ``shared`` has one for each block: later visits
+read the keys and values of the first, with a cache and without, so that it too decodes the uncached model
+(Mixture-of-Recursions, arXiv 2507.10524). ``last`` and ``ring`` only keep less while decoding: visit v of a block
+(from 0) uses its slot v mod k, where k is 1 or the ring's length, so that earlier tokens are read as the last visit of
+that slot wrote them, and those of the same pass as the visit itself computes them. What comes in one pass therefore
+equals the uncached model; what is decoded after it does not, wherever a block has more visits than slots (Ouro, arXiv
+2510.25741, decodes with ``last``).
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from smelt_match.errors import BadInput
+from smelt_match.spec.loop import Loop
+
+KeysAndValues = tuple[Tensor, Tensor]
 
 
 @dataclass
 class Slot:
-    """Keys and values of one visit, preallocated."""
+    """Keys and values of one visit, or of the last one that stored some, preallocated."""
 
     keys_BPGD: Tensor
     values_BPGC: Tensor
     filled: int = 0
 
-    def append(self, keys_BSGD: Tensor, values_BSGC: Tensor) -> tuple[Tensor, Tensor]:
+    def append(self, keys_BSGD: Tensor, values_BSGC: Tensor) -> KeysAndValues:
         """Store new tokens; return the keys and values of all tokens so far."""
         end = self.filled + keys_BSGD.shape[1]
         self.keys_BPGD[:, self.filled : end] = keys_BSGD
@@ -33,8 +46,25 @@ class Slot:
         return self.keys_BPGD[:, :end], self.values_BPGC[:, :end]
 
 
+def slots_of(visits: Sequence[int], loop: Loop) -> list[int]:
+    """The slot of each visit: visit v of a block uses its slot v mod k. Slots are numbered by first use.
+
+    Args:
+        visits: The block of each visit, in order of execution.
+        loop: Says how many slots k a block has.
+    """
+    counts, seen = Counter(visits), Counter[int]()
+    found: dict[tuple[int, int], int] = {}
+    slots = []
+    for block in visits:
+        place = (block, seen[block] % loop.slots(counts[block]))
+        seen[block] += 1
+        slots.append(found.setdefault(place, len(found)))
+    return slots
+
+
 class KVCache:
-    """Keys and values of every visit, for at most ``max_tokens`` tokens in each of ``batch_size`` rows.
+    """Keys and values of earlier tokens, for at most ``max_tokens`` tokens in each of ``batch_size`` rows.
 
     Args:
         heads: (n_kv, head size, size of a value head) of each visit, in order of execution.
@@ -42,7 +72,7 @@ class KVCache:
         max_tokens: Tokens of a row that fit.
         device: Where it lives.
         dtype: What it holds.
-        policy: ``visit``, one slot for each visit. Others (last, shared, ring) cannot be built yet.
+        places: The slot of each visit (`slots_of`); None for one each.
     """
 
     def __init__(
@@ -52,16 +82,24 @@ class KVCache:
         max_tokens: int,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        policy: str = "visit",
+        places: Sequence[int] | None = None,
     ) -> None:
-        if policy != "visit":
-            raise BadInput(f"KV policy {policy!r} cannot be built yet", "`visit` keeps one slot for each visit")
         self.batch_size, self.max_tokens = batch_size, max_tokens
 
         def empty(groups: int, size: int) -> Tensor:
             return torch.empty(batch_size, max_tokens, groups, size, device=device, dtype=dtype)
 
-        self.slots = [Slot(empty(groups, key), empty(groups, value)) for groups, key, value in heads]
+        self.places = tuple(range(len(heads)) if places is None else places)
+        sizes = dict(zip(self.places, heads, strict=True))
+        self.slots = [
+            Slot(empty(groups, key), empty(groups, value)) for _, (groups, key, value) in sorted(sizes.items())
+        ]
+
+    def slot(self, visit: int, past: int) -> Slot:
+        """The slot of a visit, at the end of ``past`` tokens: what a visit before it stored of this pass is dropped."""
+        found = self.slots[self.places[visit]]
+        found.filled = past
+        return found
 
     def __len__(self) -> int:
         """Slots."""

@@ -21,7 +21,7 @@ def generate(
     top_k: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Continue rows of tokens with a KV cache that has one slot for each visit.
+    """Continue rows of tokens with a KV cache that keeps what the spec's KV policy says.
 
     Args:
         model: The model.

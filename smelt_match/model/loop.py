@@ -16,14 +16,15 @@ from torch.utils.checkpoint import checkpoint as checkpointed
 
 from smelt_match.errors import BadInput
 from smelt_match.model.block import Block
-from smelt_match.model.cache import KVCache, Slot
+from smelt_match.model.cache import KeysAndValues, KVCache, Slot, slots_of
 from smelt_match.model.feed_forward import Balance, MixtureOfExperts
 from smelt_match.model.initial import initialize
 from smelt_match.model.norm import norm
 from smelt_match.model.reach import Reach, packed, rows
 from smelt_match.model.rotary import Rotation
 from smelt_match.model.router import Router
-from smelt_match.model.support import BALANCES, RESIDUAL_SCALES, check_buildable, check_choice, vocabulary
+from smelt_match.model.support import BALANCES, check_buildable, check_choice, kept_loop, scale_of, vocabulary
+from smelt_match.spec.loop import Loop
 from smelt_match.spec.model import ModelSpec
 
 # The visit from 0, the residual stream before and after it (B, S, H), and how it used its experts.
@@ -55,7 +56,8 @@ class LoopedTransformer(nn.Module):
         balance: ``loss``: the balancing loss is returned, for the caller to weigh. ``bias``: no loss; a bias in each
             router's selection, moved by `update_router_bias`.
         checkpoint: Whether to compute each visit again in the backward pass instead of keeping its activations.
-        residual_scale: ``1/r`` scales each update of a block with r visits by 1/r; ``1`` does not.
+        residual_scale: ``1/r`` scales each update of a block with r visits by 1/r; ``1`` does not. None
+            takes what the spec states, and 1/r where it states nothing.
 
     Raises:
         BadInput: The spec has parts that cannot be built yet (each is named), or states no vocabulary.
@@ -67,19 +69,20 @@ class LoopedTransformer(nn.Module):
         vocab_size: int | None = None,
         balance: str = "loss",
         checkpoint: bool = False,
-        residual_scale: str = "1/r",
+        residual_scale: str | None = None,
     ) -> None:
         super().__init__()
         check_choice("balance", balance, BALANCES)
-        check_choice("residual_scale", residual_scale, RESIDUAL_SCALES)
         check_buildable(spec)
+        scale = scale_of(spec, residual_scale)
         self.spec, self.vocab_size, self.balance = spec, vocabulary(spec, vocab_size), balance
         self.checkpoint = checkpoint
         self.visits = spec.visits.visits
+        self.loop = spec.loop or Loop()
         # Its own initialisation would be thrown away, and on the meta device it imports half of torch's compiler.
         weight = torch.empty(self.vocab_size, spec.hidden_size)
         self.embedding = nn.Embedding(self.vocab_size, spec.hidden_size, _weight=weight)
-        self.blocks = nn.ModuleList(Block(spec, index, balance, residual_scale) for index in range(spec.num_layers))
+        self.blocks = nn.ModuleList(Block(spec, index, balance, scale) for index in range(spec.num_layers))
         self.final_norm = norm(spec.hidden_size, spec.rms_norm_eps, spec.norm_bias) if spec.final_norm else None
         self.head = None if spec.tie_word_embeddings else nn.Linear(spec.hidden_size, self.vocab_size, bias=False)
         initialize(self)
@@ -107,9 +110,13 @@ class LoopedTransformer(nn.Module):
         reach = self._reach(tokens_BS, segment_ids_BS, cache)
         rotation = Rotation(reach.positions, self.spec.head_dim, self.spec.rope_theta)
         x_BSH, losses = self.embedding(tokens_BS), []
+        past = 0 if cache is None else cache.tokens
+        kept: dict[int, KeysAndValues | None] = {}  # of each block's first visit, where later ones read them
         for visit, index in enumerate(self.visits):
             before_BSH = x_BSH
-            x_BSH, balance = self._visit(index, x_BSH, rotation, reach, None if cache is None else cache.slots[visit])
+            first = kept.get(index)
+            slot = None if cache is None or first is not None else cache.slot(visit, past)
+            x_BSH, balance, kept[index] = self._visit(index, x_BSH, rotation, reach, slot, first)
             if watch is not None:
                 watch(visit, before_BSH, x_BSH, balance)
             if balance is not None:
@@ -137,8 +144,8 @@ class LoopedTransformer(nn.Module):
                 raise BadInput("segment_ids: a cache decodes whole rows; packed documents have no next token")
             if torch.is_grad_enabled():
                 raise BadInput("a cache serves decoding, which has no gradients", "call under torch.no_grad()")
-            if len(cache) != len(self.visits):
-                raise BadInput(f"the cache has {len(cache)} slots, the model {len(self.visits)} visits")
+            if len(cache.places) != len(self.visits):
+                raise BadInput(f"the cache is for {len(cache.places)} visits, the model has {len(self.visits)}")
             cache.check(B, S)
         if segment_ids_BS is None:
             return rows(S, 0 if cache is None else cache.tokens, tokens_BS.device)
@@ -148,14 +155,22 @@ class LoopedTransformer(nn.Module):
         return packed(segment_ids_BS)
 
     def _visit(
-        self, index: int, x_BSH: Tensor, rotation: Rotation, reach: Reach, slot: Slot | None
-    ) -> tuple[Tensor, Balance | None]:
+        self,
+        index: int,
+        x_BSH: Tensor,
+        rotation: Rotation,
+        reach: Reach,
+        slot: Slot | None,
+        first: KeysAndValues | None,
+    ) -> tuple[Tensor, Balance | None, KeysAndValues | None]:
         block = self.blocks[index]
         if self.checkpoint and torch.is_grad_enabled():
             # Nothing in a block is random, so that the state of the generator need not be kept for its second run.
-            found = checkpointed(block, x_BSH, rotation, reach, use_reentrant=False, preserve_rng_state=False)
+            found = checkpointed(
+                block, x_BSH, rotation, reach, None, first, use_reentrant=False, preserve_rng_state=False
+            )
         else:
-            found = block(x_BSH, rotation, reach, slot)
+            found = block(x_BSH, rotation, reach, slot, first)
         return found  # type: ignore[no-any-return]
 
     def _logits(self, x_BSH: Tensor) -> Tensor:
@@ -176,8 +191,22 @@ class LoopedTransformer(nn.Module):
             if index not in self.spec.dense:
                 self._router(index).update_bias(rate)
 
-    def new_cache(self, batch_size: int, max_tokens: int, policy: str = "visit") -> KVCache:
-        """An empty KV cache with one slot for each visit, on the model's device and in its dtype."""
+    def new_cache(
+        self, batch_size: int, max_tokens: int, policy: str | None = None, ring: int | None = None
+    ) -> KVCache:
+        """An empty KV cache, on the model's device and in its dtype.
+
+        Args:
+            batch_size: Rows.
+            max_tokens: Tokens of a row that fit.
+            policy: What it keeps (`smelt_match.model.cache`); None takes the spec's, which is ``visit`` by default.
+            ring: Visits that the policy ``ring`` keeps.
+
+        Raises:
+            BadInput: There is no such policy, or the model is another function of its tokens under it.
+        """
+        loop = self.loop if policy is None else kept_loop(self.spec, policy, ring)
         heads = [self.block(index).attention.sizes[1:] for index in self.visits]
         weight = self.embedding.weight
-        return KVCache(heads, batch_size, max_tokens, weight.device, weight.dtype, policy)
+        places = slots_of(self.visits, loop)
+        return KVCache(heads, batch_size, max_tokens, weight.device, weight.dtype, places)

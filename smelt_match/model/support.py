@@ -6,9 +6,13 @@ stand at its default. A field that is added to specs later is therefore refused 
 
 from __future__ import annotations
 
+import textwrap
+
 from smelt_match.errors import BadInput, close_names
+from smelt_match.spec.loop import Loop
 from smelt_match.spec.model import ABOUT, ModelSpec
 
+KV_POLICIES = ("visit", "last", "shared", "ring")
 BALANCES = ("loss", "bias")
 RESIDUAL_SCALES = ("1/r", "1")
 
@@ -20,6 +24,7 @@ _BUILT = frozenset({
     "attention_output_bias", "attention_gate", "qk_norm", "norm_bias", "final_norm", "rope_theta", "rms_norm_eps",
     "normalize_topk",
 })  # fmt: skip
+_BUILT_LOOP = frozenset({"residual_scale", "kv_policy", "kv_ring"})
 _ABOUT = ABOUT | {"name", "control", "mean_attended_context"}
 
 
@@ -37,7 +42,7 @@ def check_buildable(spec: ModelSpec) -> None:
         if name == "extras":
             faults += [f"extras: {extra.name!r} cannot be built yet" for extra in spec.extras]
         elif name == "loop":
-            given = value.model_dump(exclude_defaults=True)
+            given = value.model_dump(exclude_defaults=True, exclude=set(_BUILT_LOOP))
             faults += [f"loop.{part}: {_shown(text)} cannot be built yet" for part, text in given.items()]
         else:
             faults.append(f"{name}: {_shown(value)} cannot be built yet")
@@ -51,7 +56,7 @@ def check_buildable(spec: ModelSpec) -> None:
 
 
 def _shown(value: object) -> str:
-    return " ".join(str(value).split())[:80]
+    return textwrap.shorten(str(value), 80, placeholder=" …")
 
 
 def vocabulary(spec: ModelSpec, vocab_size: int | None) -> int:
@@ -64,6 +69,34 @@ def vocabulary(spec: ModelSpec, vocab_size: int | None) -> int:
     if found < 1:
         raise BadInput(f"{spec.name}: vocab_size {found} must be at least 1")
     return found
+
+
+def scale_of(spec: ModelSpec, residual_scale: str | None) -> str:
+    """The factor on updates inside loops, from the spec or from the caller; both may state it if they agree."""
+    stated = None if spec.loop is None else spec.loop.residual_scale
+    if residual_scale is not None:
+        check_choice("residual_scale", residual_scale, RESIDUAL_SCALES)
+        if stated not in (None, residual_scale):
+            raise BadInput(f"{spec.name}: residual_scale {residual_scale} is given, but the spec states {stated}")
+    return residual_scale or stated or "1/r"
+
+
+def kept_loop(spec: ModelSpec, policy: str, ring: int | None) -> Loop:
+    """A loop whose cache follows another KV policy than the spec states.
+
+    Raises:
+        BadInput: There is no such policy, or one of the two is ``shared``, which is another model.
+    """
+    check_choice("KV policy", policy, KV_POLICIES)
+    if (ring is None) == (policy == "ring") or (ring is not None and ring < 1):
+        raise BadInput(f"KV policy {policy!r}: ring {ring}: the policy `ring` keeps at least 1 visit, others take none")
+    stated = "visit" if spec.loop is None else spec.loop.kv_policy
+    if policy != stated and "shared" in (policy, stated):
+        raise BadInput(
+            f"{spec.name}: KV policy {policy!r} is given, but the spec states {stated!r}",
+            "with `shared`, later visits read the first one's keys and values in training too: state it in the spec",
+        )
+    return Loop.model_validate({"kv_policy": policy, "kv_ring": ring})
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ NEEDED = {
     "shots": ("arch", "task", "shots", "score"),
 }
 FITTED = ("surface", "chinchilla", "phi")
+NEAR = {"arch": ("arch", "archs", "architecture"), "weight": ("weight", "weights")}  # optional roles under other names
 WORDS = ("run", "arch", "scale", "task")
 OPTIONAL = {"weight", "tokens", "flops_per_token"}
 WHOLE = "all"
@@ -167,6 +169,8 @@ def mapping(texts: Iterable[str], roles: Sequence[str] = ROLES) -> dict[str, str
 
 def excluded(table: Table, conditions: Iterable[str]) -> Table:
     """The table without the rows that meet any condition: ``scale=100m``, ``run=*-rerun``, ``sparsity<0.5``."""
+    met: dict[str, list[bool]] = {}
+    faults = Faults()
     for text in conditions:
         match = _CONDITION.fullmatch(text.strip())
         if match is None:
@@ -175,17 +179,30 @@ def excluded(table: Table, conditions: Iterable[str]) -> Table:
         if header not in table.columns:
             raise BadInput(f"--exclude {text[:60]!r}: no column {header[:40]!r}",
                            close_names(header[:40], table.columns))  # fmt: skip
-        table = table.where_rows([not _meets(cell, sign, value) for cell in table.columns[header]])
-    if not len(table):
-        raise BadInput(f"{table.where}: every row is excluded")
-    return table
+        if sign not in ("=", "!="):
+            _ordered(table, text, header, value, faults)
+        met[text.strip()] = [_meets(cell, sign, value) for cell in table.columns[header]]
+    faults.tell()
+    return table.without(met)
+
+
+def _ordered(table: Table, text: str, header: str, value: str, faults: Faults) -> None:
+    """Both sides of < and > must be numbers."""
+    if number(value) is None:
+        faults.add(f"--exclude {text[:60]!r}: expected a number, found {value[:40]!r}",
+                   "<, >, <= and >= compare numbers; words are matched with = and !=")  # fmt: skip
+        return
+    for line, cell in zip(table.lines, table.columns[header], strict=True):
+        if number(cell) is None:
+            faults.add(f"{table.where}:{line}: {header}: expected a number for --exclude {text[:60]!r}, "
+                       f"found {str(cell)[:40]!r}")  # fmt: skip
 
 
 def _meets(cell: object, sign: str, value: str) -> bool:
     left, right = number(cell), number(value)
     if left is None or right is None:
         same = fnmatch.fnmatchcase(str(cell).strip(), value.strip())
-        return same if sign == "=" else not same if sign == "!=" else False
+        return same == (sign == "=")
     return {"=": left == right, "!=": left != right, "<": left < right, ">": left > right, "<=": left <= right,
             ">=": left >= right}[sign]  # fmt: skip
 
@@ -208,19 +225,35 @@ def end_points(
     if not table.need(dict.fromkeys(needed), faults):
         faults.tell()
     present = {role: header for role, header in roles.items() if header in table.columns}
+    for role in NEAR:
+        if role not in present and role not in given:
+            _near(table, role, present.values(), faults)
     keep = {*NEEDED[form], *OPTIONAL}.difference(WORDS)
     values = {role: table.numbers(header, RULES[role], faults) for role, header in present.items() if role in keep}
     arch = table.texts(present["arch"], faults) if "arch" in present else [WHOLE] * len(table)
     faults.tell()
+    unweighted = values["weight"] == 0 if "weight" in values else np.zeros(len(table), dtype=bool)
+    if form in (*FITTED, "isoflop") and unweighted.any():
+        return end_points(table.without({f"{present['weight']}=0": unweighted}), form, headers, fixed)
     found = EndPoints(table, present, np.array(arch), values, ())
     if form not in FITTED:
-        return found
+        return replace(found, warnings=tuple(_warnings(found, form)))
     _duplicates(found, faults)
     faults.tell()
     for name in found.architectures:
         _constant(found, name, form, set(fixed), faults)
     faults.tell()
     return EndPoints(table, present, found.arch, values, tuple(_warnings(found, form)))
+
+
+def _near(table: Table, role: str, taken: Iterable[str], faults: Faults) -> None:
+    """A column that is named almost like an optional role, which would be passed over in silence."""
+    for header in set(table.columns).difference(taken):
+        if get_close_matches(header.casefold(), NEAR[role], cutoff=0.85):
+            faults.add(
+                f"{table.where}: no column {role!r}; did you mean {header!r}?",
+                f"--column {role}={header} says that it plays this role; another name for it that it does not",
+            )
 
 
 def _duplicates(found: EndPoints, faults: Faults) -> None:
@@ -257,7 +290,13 @@ def _constant(found: EndPoints, arch: str, form: str, fixed: set[str], faults: F
 
 
 def _warnings(found: EndPoints, form: str) -> list[str]:
-    told = []
+    told = [f"--exclude {text!r} leaves out no row" for text, count in found.table.left_out.items() if not count]
+    if form not in (*FITTED, "isoflop"):
+        return told
+    if "arch" not in found.headers and form != "phi":
+        told.append(f"no column 'arch': {len(found.table)} rows are fitted as one architecture")
+    if form == "isoflop" and np.ptp(found.values.get("weight", np.ones(1))) > 0:
+        told.append("--form isoflop uses no weights but 0, which leaves a row out")
     if form == "surface" and np.any(found.values["sparsity"] == 0) and np.any(found.values["sparsity"] > 0):
         count = int(np.sum(found.values["sparsity"] == 0))
         told.append(f"{count} rows at S = 0 take part; the paper's fit leaves them out: --exclude sparsity=0")
@@ -265,5 +304,6 @@ def _warnings(found: EndPoints, form: str) -> list[str]:
                     strict=True))  # fmt: skip
     repeated = len(keys) - len(set(keys))
     if repeated:
-        told.append(f"{repeated} rows repeat the cost of another row: they count as replicates")
+        told.append(f"{repeated} rows repeat the cost of another row: they count as replicates"
+                    + (", of which the least loss is taken" if form == "isoflop" else ""))  # fmt: skip
     return told

@@ -8,7 +8,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +68,15 @@ class Table:
         where: The file.
         columns: Cells of each column, by header: texts, or JSON values.
         lines: The 1-based line of each row.
+        left_out: How many rows each condition has left out, by its text; a row may meet several.
+        num_left_out: How many rows that are.
     """
 
     where: str
     columns: Mapping[str, list[Any]]
     lines: Sequence[int]
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    num_left_out: int = 0
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -121,7 +125,17 @@ class Table:
             self.where,
             {header: [cells[row] for row in rows] for header, cells in self.columns.items()},
             [self.lines[row] for row in rows],
+            self.left_out,
+            self.num_left_out + len(self) - len(rows),
         )
+
+    def without(self, conditions: Mapping[str, Sequence[bool] | np.ndarray[Any, Any]]) -> Table:
+        """The table without the rows that meet any condition, given by its text; it remembers how many met each."""
+        masks = {text: np.asarray(mask, dtype=bool) for text, mask in conditions.items()}
+        kept = self.where_rows(~np.any([np.zeros(len(self), dtype=bool), *masks.values()], axis=0))
+        if not len(kept):
+            raise BadInput(f"{self.where}: every row is excluded")
+        return replace(kept, left_out={**self.left_out, **{text: int(mask.sum()) for text, mask in masks.items()}})
 
 
 def read_table(path: Path) -> Table:

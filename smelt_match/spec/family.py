@@ -129,6 +129,13 @@ def _is_there(text: str) -> bool:
         return False
 
 
+def _is_folder(text: str) -> bool:
+    try:
+        return Path(text[:255]).is_dir()
+    except (OSError, ValueError):  # no permission, or a NUL
+        return False
+
+
 def expand(text: str) -> list[Entry]:
     """What a spec argument stands for.
 
@@ -143,9 +150,13 @@ def expand(text: str) -> list[Entry]:
     members = [entry for entry in entries.values() if entry.family == text and entry.is_baseline]
     if not members and any(sign in text for sign in "*?["):
         members = [entry for name, entry in entries.items() if fnmatchcase(name, text)]
+    if not members and _is_folder(text):
+        return read_specs(Path(text))  # which says what the folder lacks
     if not members:
         families = {entry.family for entry in entries.values() if entry.family}
-        raise BadInput(f"unknown spec {text[:80]!r}", close_names(text[:80], {*entries, *families}))
+        hint = close_names(text[:80], {*entries, *families})
+        hub = "; any other model is named by the folder with its config.json"
+        raise BadInput(f"unknown spec {text[:80]!r}", hint if hint.startswith("did you mean") else hint + hub)
     return members
 
 

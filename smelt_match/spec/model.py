@@ -42,6 +42,7 @@ def _rational(value: Any) -> str:
 
 
 Figure = Annotated[str, BeforeValidator(_figure)]
+Layers = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
 Rational = Annotated[str, BeforeValidator(_rational)]
 
 
@@ -168,7 +169,7 @@ class ModelSpec(Head):
         description="the fully active control of Eq. 1, a shipped spec; default: this model with E = k, unlooped",
     )
 
-    dense_layers: str | None = Field(
+    dense_layers: Layers | None = Field(
         None, description="layers with a dense feed-forward instead of experts, such as 1-3"
     )
     dense_intermediate_size: Width | None = Field(None, description="width of the dense feed-forward")

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from smelt_match.errors import BadInput
 from smelt_match.files import read_text
-from smelt_match.model.support import check_buildable
+from smelt_match.model.support import check_buildable, scale_of
 from smelt_match.spec.model import ModelSpec
 from smelt_match.spec.parts import Record
 from smelt_match.spec.yaml import describe
@@ -167,6 +167,7 @@ def plan_run(
         )
     given.setdefault("micro_rows", defaults.micro_rows(rows, context))
     given.setdefault("validation_tokens", defaults.validation_tokens(steps * rows * context))
+    given.setdefault("residual_scale", scale_of(spec, None))
     given.setdefault("learning_rate", defaults.peak_learning_rate(spec, steps * rows * context))
     given.setdefault("warmup_steps", defaults.warmup_steps(steps))
     given.setdefault(

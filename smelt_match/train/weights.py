@@ -13,8 +13,11 @@ from safetensors.torch import save_file
 from smelt_match.errors import BadInput
 from smelt_match.files import read_text, write_atomic
 from smelt_match.model.loop import LoopedTransformer
+from smelt_match.model.support import scale_of
+from smelt_match.spec.loop import Loop
 from smelt_match.spec.model import ModelSpec
 from smelt_match.spec.yaml import load, validate
+from smelt_match.train.config import TrainConfig
 from smelt_match.train.engine import Engine
 from smelt_match.train.optimizer import full
 
@@ -34,7 +37,16 @@ def write_weights(engine: Engine, folder: Path) -> None:
         os.replace(scratch, folder / WEIGHTS)
     finally:
         scratch.unlink(missing_ok=True)
-    write_atomic(folder / SPEC, spec_yaml(engine.config.spec), force=True)
+    write_atomic(folder / SPEC, spec_yaml(_as_trained(engine.config)), force=True)
+
+
+def _as_trained(config: TrainConfig) -> ModelSpec:
+    """The spec with the residual scale that the run had, which the command line may have chosen."""
+    if scale_of(config.spec, None) == config.residual_scale:
+        return config.spec
+    loop = Loop() if config.spec.loop is None else config.spec.loop
+    stated = loop.model_dump(exclude_unset=True) | {"residual_scale": config.residual_scale}
+    return config.spec.changed(loop=stated)
 
 
 def spec_yaml(spec: ModelSpec) -> str:

@@ -137,6 +137,12 @@ def test_weights_under_two_names_are_one_line_and_equal_totals_have_none() -> No
     assert found["flops"].candidate - found["flops"].baseline == line.difference
 
 
+def test_scores_within_windows_are_compared_with_scores() -> None:
+    found = between("200m_s95", "inkling-2-mini")["attention"]
+    assert found.line is not None
+    assert (found.line.component, found.line.values) == ("attention scores", (found.baseline, found.candidate))
+
+
 def test_the_end_that_is_known_is_shown_beside_one_that_is_not() -> None:
     there, back = between("200m_s95", "loopmoe-3b"), between("loopmoe-3b", "200m_s95")
     assert (there["flops"].baseline, there["flops"].candidate, there["flops"].ratio) == (1328578560, None, None)

@@ -15,7 +15,7 @@ from smelt_match.budget.count import context_of, control_of
 from smelt_match.budget.deviation import deviation
 from smelt_match.budget.ledger import Budget, ledger
 from smelt_match.budget.mismatch import Price, price
-from smelt_match.budget.surface import Surface, shipped_surfaces
+from smelt_match.budget.surface import PLAUSIBLE, Surface, shipped_surfaces
 from smelt_match.spec.family import shipped
 from smelt_match.spec.model import ModelSpec
 from tests.budget.test_ledger import contexts, specs
@@ -136,13 +136,13 @@ def test_a_surface_of_another_context_is_not_in_the_interval() -> None:
     assert found.compared == ("baseline",)
 
 
-exponents, scales = st.floats(1e-3, 5), st.floats(1e-200, 1e200)
+exponents, scales = st.floats(*PLAUSIBLE["a"]), st.floats(*PLAUSIBLE["A"])
 extreme = st.builds(
     lambda A, a, b, halves: Surface(
         name="any", E=1.0, A=A, K=1.0, a=a, b=b, c=0.5,
         half_units={"A": A * halves, "a": a * halves} | ({"b": abs(b) * halves} if b else {}),
     ),
-    scales, exponents, st.floats(-5, 5).filter(lambda b: b == 0 or abs(b) > 1e-3), st.floats(0.001, 0.999),
+    scales, exponents, st.floats(*PLAUSIBLE["b"]).filter(lambda b: b == 0 or abs(b) > 1e-3), st.floats(0.001, 0.999),
 )  # fmt: skip
 amounts = st.integers(1, 10**27)
 

@@ -102,7 +102,7 @@ def test_nothing_to_choose_from_is_an_answer_of_no(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (["--objective", "step-tme"], ["--objective 'step-tme' is not one of certificate, step-time, loss",
+        (["--objective", "step-tme"], ["--objective 'step-tme' is not one of certificate, step-time",
                                        "did you mean step-time?"]),
         (["--objective", ""], ["--objective '' is not one of"]),
         (["--objective", "loss"], ["--objective loss: not available yet", "--objective step-time looks"]),

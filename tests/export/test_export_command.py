@@ -15,7 +15,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from smelt_match import folders
 from smelt_match.export.checkpoint import write
+from smelt_match.export.checkpoint.configs import OURS
 from smelt_match.export.checkpoint.texts import megatron, torchtitan
 from tests.cli.conftest import refused
 from tests.conftest import Ran
@@ -122,6 +124,39 @@ def test_a_killed_export_leaves_nothing_under_the_name(force: bool) -> None:
     assert Path("a").exists() == force
     assert not force or (Path("a") / "config.json").read_text() == "old"
     assert all(name == "a" or name.startswith(".a.") for name in files())
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_the_next_export_removes_what_a_killed_one_left(cli: Cli, force: bool) -> None:
+    for name in (".a.abcd_123", ".a.old.abcd1234", ".b.abcd1234", ".a.notes123"):
+        Path(name).mkdir()
+        (Path(name) / "config.json").write_text("left")
+    (Path(".a.notes123") / "notes.txt").write_text("somebody's")
+    assert cli("export", "mine.yaml", "--to", "hf", "-o", "a", *(["--force"] if force else [])).code == 0
+    assert files() == {"a", ".a.old.abcd1234", ".b.abcd1234", ".a.notes123"}
+
+
+def test_an_export_leaves_one_that_runs_beside_it_alone(cli: Cli) -> None:
+    with folders.new_folder(Path("a"), force=True, ours=OURS) as live:
+        (live / "config.json").write_text("live")
+        assert cli("export", "mine.yaml", "--to", "hf", "-o", "a").code == 0
+        assert live.is_dir()
+    assert files() == {"a"}
+    assert Path("a/config.json").read_text() == "live"
+
+
+def test_an_ended_export_removes_its_folder() -> None:
+    code = (
+        "import os, signal, sys\n"
+        "from smelt_match import folders\n"
+        "folders._swap = lambda *_: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "from smelt_match.cli import main\n"
+        "main(sys.argv[1:])"
+    )
+    args = ["export", "mine.yaml", "--to", "hf-unrolled", "-o", "a"]
+    ran = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True)
+    assert ran.returncode == 128 + signal.SIGTERM, ran.stderr
+    assert files() == set()
 
 
 KILLED = """
@@ -278,3 +313,16 @@ def test_weights_that_do_not_fit_are_refused_before_anything_is_written(
     with pytest.raises(Exception, match="10 are free"):
         write.export_looped(looped(), Path("a"))
     assert not files()
+
+
+def test_a_text_has_no_dtype_and_a_hint_is_one_that_helps(cli: Cli) -> None:
+    refused(cli("export", "plain.yaml", "--to", "megatron", "--dtype", "bfloat16"), "--dtype: --to megatron writes a")
+    Path("mine.yaml").write_text(SPEC + "attention_bias: true\n")
+    ran = cli("export", "mine.yaml", "--to", "hf-unrolled", "-o", "a")
+    refused(ran, "attention_bias: projections have no biases there")
+    assert "--to hf keeps" not in ran.err
+
+
+def test_one_dense_layer_may_be_a_number(cli: Cli) -> None:
+    Path("mine.yaml").write_text(SPEC + "dense_layers: 1\ndense_intermediate_size: 8\n")
+    assert cli("count", "mine.yaml").code == 0

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from smelt_match.budget.active import active_counts
 from smelt_match.errors import BadInput
-from smelt_match.export.checkpoint.write import export_looped
+from smelt_match.export.checkpoint.write import export_looped, export_unrolled
 from smelt_match.model.generate import generate
 from tests.export.conftest import LAYOUTS, Load, aligned, looped
 from tests.model.tiny import V, build, tokens
@@ -190,3 +190,11 @@ def test_weights_come_from_a_file(tmp_path: Path) -> None:
         from_file(ours.spec, None, tmp_path / "bad", 0)
     with pytest.raises(BadInput, match="no such weights file"):
         from_file(ours.spec, None, tmp_path / "none", 0)
+
+
+@pytest.mark.parametrize("policy", ["last", "shared"])
+def test_a_kv_policy_is_refused_by_every_export(policy: str, tmp_path: Path) -> None:
+    model = build(aligned("mid50x2", loop={"kv_policy": policy}))
+    for export in (export_looped, export_unrolled):
+        with pytest.raises(BadInput, match=r"loop\.kv_policy: every visit has keys and values of its own there"):
+            export(model, tmp_path / "out")

@@ -45,6 +45,19 @@ def test_a_stock_class_gives_the_loops_logits_and_text(tmp_path: Path, load: Loa
     assert torch.equal(stock.generate(x, max_new_tokens=9, do_sample=False), generate(ours, x, 9))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("widths", [(20, 8), (18, 30), (16, 44)])
+@torch.no_grad()
+def test_widths_that_grouped_products_refuse_run_as_loaded(
+    tmp_path: Path, load: Load, widths: tuple[int, int], dtype: str
+) -> None:
+    ours, x = looped(hidden_size=widths[0], expert_intermediate_size=widths[1]), tokens()
+    export_unrolled(ours, tmp_path / "out", dtype)
+    found = load(tmp_path / "out")(x).logits  # in bfloat16, other experts are chosen and the logits are others
+    if dtype == "float32":
+        torch.testing.assert_close(found, ours(x).logits_BSV, rtol=0, atol=10 * TOLERANCE)
+
+
 @torch.no_grad()
 def test_one_copy_without_its_scale_would_be_noticed(
     tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch

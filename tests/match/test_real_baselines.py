@@ -161,3 +161,18 @@ def test_layouts_over_dense_layers_are_left_out_of_the_list(cli: Callable[..., R
     assert ran.code == 0
     assert "mid50x2" in ran.out
     assert "full" not in ran.out
+
+
+def test_a_part_that_no_solver_holds_is_told_before_the_experts_that_would_not_help(cli: Callable[..., Ran]) -> None:
+    ran = cli("solve", "--baseline", CONFIGS / "gemma-2-9b.json", "--loop", "mid50x2")
+    assert ran.code == 2
+    assert "has sliding windows" in ran.err
+    assert "--experts-per-token" not in ran.err
+
+
+def test_a_match_beyond_the_papers_tolerances_is_a_warning(cli: Callable[..., Ran]) -> None:
+    plain = ("solve", "-l", "mid50x2", "--no-study", "--no-measure", "-b")
+    far = cli(*plain, CONFIGS / "llama-3.1-8b.json", "--experts-per-token", 1)
+    assert far.code == 0
+    assert "warning: llama-3.1-8b-as-1-experts, uniform: the closest match is beyond the paper's tolerances" in far.err
+    assert "warning" not in cli(*plain, "200m_s95").err

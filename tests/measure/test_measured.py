@@ -25,10 +25,14 @@ from smelt_match.spec.family import shipped
 from smelt_match.spec.model import ModelSpec
 from tests.model.tiny import tiny
 
+SYSTEMS = {
+    "mor-360m-recursive3", "recursive-gemma-2b", "saunshi-12x2", "saunshi-8x3", "saunshi-6x4", "saunshi-4x6",
+    "saunshi-middle",
+}  # fmt: skip
 SPECS = {
     name: entry.spec
     for name, entry in shipped().items()
-    if isinstance(entry.spec, ModelSpec) and entry.family in ("smelt", "nano")
+    if isinstance(entry.spec, ModelSpec) and (entry.family in ("smelt", "nano") or name in SYSTEMS)
 }
 LAYOUTS = ["none", "mid50x2", "mid50x3", "full x2", "each x3", "1-[1x2]-[1x3]-1"]
 
@@ -79,6 +83,17 @@ def test_every_layout_at_reduced_width(layout: str, device: str) -> None:
 @pytest.mark.parametrize("head", [False, True])
 def test_every_part_that_can_be_built(changes: dict[str, Any], head: bool) -> None:
     assert differences(tiny(**changes), head=head) == []
+
+
+@pytest.mark.parametrize("head", [False, True])
+@pytest.mark.parametrize("layout", ["mid50x3", "full x2", "1-[1x2]-[1x3]-1"])
+@pytest.mark.parametrize(
+    "loop",
+    [{"kv_policy": "shared"}, {"kv_policy": "last"}, {"kv_policy": "ring", "kv_ring": 2}, {"residual_scale": "1"}],
+)
+def test_every_attribute_of_a_loop_that_can_be_built(loop: dict[str, Any], layout: str, head: bool) -> None:
+    for device in ("meta", "cpu"):
+        assert differences(tiny(layout, loop=loop), (5, 8), head, device) == []
 
 
 @pytest.mark.parametrize("device", ["meta", "cpu"])

@@ -23,7 +23,7 @@ LATENT = LatentAttention(kv_lora_rank=8, qk_nope_head_dim=4, qk_rope_head_dim=2,
         ({"latent_attention": LATENT}, "latent_attention: "),
         ({"sliding_window": 128}, "sliding_window: 128"),
         ({"norms_per_block": 4}, "norms_per_block: 4"),
-        ({"layout": "mid50x2", "loop": {"kv_policy": "last"}}, "loop.kv_policy: last"),
+        ({"layout": "mid50x2", "loop": {"kv_policy": "last", "part": "attention"}}, "loop.part: attention"),
         ({"layout": "mid50x2", "loop": {"injection": {"kind": "concat"}}}, "loop.injection: {'kind': 'concat'}"),
         ({"vocab_size": 9, "value_embedding_layers": "1"}, "value_embedding_layers: 1"),
         ({"extras": [Extra(name="a second embedding", params=5)]}, "extras: 'a second embedding'"),
@@ -55,3 +55,13 @@ def test_every_field_of_a_spec_is_built_or_refused() -> None:
 def test_an_unknown_residual_scale_is_refused() -> None:
     with pytest.raises(BadInput, match="'1/2' is not one of 1/r, 1"):
         LoopedTransformer(tiny(), residual_scale="1/2")
+
+
+@pytest.mark.parametrize(("stated", "scale"), [("1", 1.0), ("1/r", 0.5)])
+def test_the_residual_scale_of_a_spec_is_built(stated: str, scale: float) -> None:
+    spec = tiny("mid50x2", loop={"residual_scale": stated})
+    for given in (None, stated):
+        assert LoopedTransformer(spec, residual_scale=given).block(1).scale == scale
+    other = "1" if stated == "1/r" else "1/r"
+    with pytest.raises(BadInput, match=f"residual_scale {other} is given, but the spec states {stated}"):
+        LoopedTransformer(spec, residual_scale=other)

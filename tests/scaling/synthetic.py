@@ -7,6 +7,7 @@ with six decay branches: 10B tokens after 10,000 to 196,075 steps of 1,048,576 t
 from __future__ import annotations
 
 import csv
+import math
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,8 @@ def with_sources(table: list[dict[str, Any]], count: int = 8, seed: int = 1) -> 
         for source in range(count):
             floor = 0.6 + 0.8 * source / count
             helped = 1 - 0.01 * (count - source) / count * 8 if row["arch"] == "smelt" else 1.0
-            capacity = surface.capacity(row["flops_per_token"], row["sparsity"]) * (1.3 - 0.4 * source / count) * helped
+            capacity = math.exp(surface.log_capacity(row["flops_per_token"], 1 - row["sparsity"]))
+            capacity *= (1.3 - 0.4 * source / count) * helped
             data = (0.8 + 0.4 * source / count) * surface.K / row["tokens"] ** surface.c
             row[f"loss_{source}"] = surface.E * floor + capacity + data + generator.normal(0, 0.004)
     return table

@@ -216,7 +216,7 @@ def test_what_is_no_table_is_refused(text: str, told: str) -> None:
     ("condition", "left"),
     [
         ("scale=100m", 108), ("scale!=100m", 36), ("sparsity>0.9", 48), ("sparsity<=0.9", 96), ("run=*-s85", 96),
-        ("arch = smelt", 72), ("tokens>=2e11", 120), ("loss<x", 144),
+        ("arch = smelt", 72), ("tokens>=2e11", 120),
     ],
 )  # fmt: skip
 def test_rows_are_excluded_by_conditions(condition: str, left: int) -> None:
@@ -232,3 +232,62 @@ def test_conditions_that_mean_nothing_are_refused(condition: str, told: str) -> 
     write(Path(FILE), rows())
     with pytest.raises(BadInput, match=told):
         excluded(read_table(Path(FILE)), [condition])
+
+
+@pytest.mark.parametrize("header", ["architecture", "Arch", "ARCH", "archs", "architectures"])
+def test_a_column_named_almost_arch_is_asked_about(header: str) -> None:
+    write(Path(FILE), [{header if k == "arch" else k: v for k, v in row.items()} for row in rows()])
+    refused(f"endpoints.csv: no column 'arch'; did you mean {header!r}?", f"--column arch={header}")
+    assert load(headers={"arch": header}).architectures == ["baseline", "smelt"]
+
+
+def test_a_column_named_almost_weight_is_asked_about() -> None:
+    write(Path(FILE), [row | {"Weights": 2} for row in rows()])
+    refused("no column 'weight'; did you mean 'Weights'?")
+
+
+def test_rows_without_an_architecture_are_one_and_that_is_a_warning() -> None:
+    table = [{k: v for k, v in row.items() if k != "arch"} for row in rows() if row["arch"] == "smelt"]
+    write(Path(FILE), table)
+    assert load().warnings == ("no column 'arch': 72 rows are fitted as one architecture",)
+
+
+def test_replicates_on_an_isoflop_curve_are_a_stated_warning() -> None:
+    table = [{"run": i, "arch": "smelt", "params": N, "tokens": 1e9, "loss": 2} for i, N in enumerate((1e8, 2e8, 2e8))]
+    write(Path(FILE), table)
+    (told,) = load(form="isoflop").warnings
+    assert told == "1 rows repeat the cost of another row: they count as replicates, of which the least loss is taken"
+
+
+def test_rows_of_weight_zero_are_no_points() -> None:
+    table = [row | {"weight": 0 if index % 6 == 5 else 1} for index, row in enumerate(rows())]
+    write(Path(FILE), table)
+    found = load()
+    assert len(found.points("smelt")) == 60
+    assert found.points("smelt").D.max() < max(row["tokens"] for row in rows())
+    assert found.table.left_out == {"weight=0": 24}
+    write(Path(FILE), [row | {"weight": 0} for row in rows()])
+    refused("every row is excluded")
+
+
+def test_the_rows_that_a_condition_leaves_out_are_counted_and_none_is_a_warning() -> None:
+    write(Path(FILE), rows())
+    table = excluded(read_table(Path(FILE)), ["scale=100m", "scale=10*", "scale=3b"])
+    assert table.left_out == {"scale=100m": 36, "scale=10*": 36, "scale=3b": 0}
+    assert len(table) == 108
+    assert end_points(table).warnings == ("--exclude 'scale=3b' leaves out no row",)
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        ("loss<x", "--exclude 'loss<x': expected a number, found 'x'"),
+        ("tokens>=", "expected a number, found ''"),
+        ("scale>100", "endpoints.csv:2: scale: expected a number for --exclude 'scale>100', found '100m'"),
+    ],
+)
+def test_only_numbers_are_more_or_less(condition: str, told: str) -> None:
+    write(Path(FILE), rows())
+    with pytest.raises(BadInput) as caught:
+        excluded(read_table(Path(FILE)), [condition])
+    assert told in caught.value.message

@@ -269,6 +269,9 @@ def test_an_unknown_type_is_refused_with_close_and_known_names(
         ({"num_experts": 7}, "num_experts: 7, but num_local_experts is 8"),
         ({"is_encoder_decoder": True}, "is_encoder_decoder: true: only decoder-only models"),
         ({"architectures": ["MixtralForSequenceClassification"]}, "only causal language models can be counted"),
+        ({"architectures": ["LlamaForCausalLM"]}, "'LlamaForCausalLM' is of the type 'llama', but model_type is"),
+        ({"hidden_act": 7}, "hidden_act: the name of an activation is wanted, found 7"),
+        ({"hidden_act": "nonsense"}, "hidden_act: the name of an activation is wanted, found 'nonsense'"),
         ({"num_attention_heads": 24, "num_key_value_heads": 8}, "24 does not divide hidden_size 4096"),
         ({"per_layer_config": {"3": {"head_dim": 4}}}, "per_layer_config: a mapping: layers of different sizes"),
     ],
@@ -426,3 +429,33 @@ def test_what_a_spec_says_whole_leaves_nothing_out(name: str) -> None:
     imported = expand(str(CONFIGS / f"{name}.json"))[0].imported
     assert imported is not None
     assert imported.left_out == ()
+
+
+@pytest.mark.parametrize("text", ['{"auto_map": {"AutoConfig": "x.Y"}}', "{}", '{"hidden_size": 8}'])
+@pytest.mark.parametrize("file", ["config.json", "other.json"])
+def test_json_that_is_no_spec_is_read_as_a_config_under_any_name(tmp_path: Path, text: str, file: str) -> None:
+    (tmp_path / file).write_text(text)
+    with pytest.raises(BadInput, match="model_type: required field is missing"):
+        expand(str(tmp_path / file))
+
+
+def test_a_bare_name_of_a_folder_without_a_config_says_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dironly").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match=r"dironly: this folder has no config\.json"):
+        expand("dironly")
+
+
+def test_an_unknown_name_is_told_how_other_models_are_named() -> None:
+    with pytest.raises(BadInput) as caught:
+        expand("Kimi-K2-Instruct")
+    assert caught.value.hint.endswith("any other model is named by the folder with its config.json")
+
+
+def test_no_field_is_listed_twice() -> None:
+    for name in NAMES:
+        imported = expand(str(CONFIGS / f"{name}.json"))[0].imported
+        assert imported is not None
+        assert len(imported.used) == len(set(imported.used)), name

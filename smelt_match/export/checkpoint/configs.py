@@ -12,6 +12,8 @@ MAX_POSITIONS = 4096
 ARCHITECTURES = {"mixtral": "MixtralForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM"}
 OF_EXPERTS = ("moe_intermediate_size", "num_experts_per_tok")
 MODELLING_FILE = "modeling_smelt_match"
+GROUPED = 8
+"""torch's grouped GEMM wants strides of whole 16 bytes: widths of so many elements, whatever the dtype they load in."""
 # What an export writes, and nothing else: --force never removes a folder that holds other files.
 OURS = re.compile(r"config\.json|generation_config\.json|model(-\d{5}-of-\d{5})?\.safetensors|"
                   r"model\.safetensors\.index\.json|modeling_smelt_match\.py")  # fmt: skip
@@ -47,6 +49,8 @@ def stock_config(
     """The config of an unrolled model: an executed layer is a layer."""
     found = {"architectures": [ARCHITECTURES[model_type]], "model_type": model_type}
     found |= _common(spec, vocab_size, dtype, positions)
+    if spec.hidden_size % GROUPED or spec.expert_intermediate_size % GROUPED:
+        found["experts_implementation"] = "eager"  # transformers' default groups the products, and would fail
     if model_type == "mixtral":
         return found | {
             "num_local_experts": spec.num_experts,

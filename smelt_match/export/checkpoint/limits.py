@@ -21,6 +21,10 @@ SHARED: Rule = (
     "shared_expert_intermediate_size: shared experts do not exist there",
     lambda s: bool(s.shared_expert_intermediate_size),
 )
+KV_POLICY: Rule = (
+    "loop.kv_policy: every visit has keys and values of its own there",
+    lambda s: s.loop is not None and s.loop.kv_policy != "visit",
+)
 WIDTH_NORM: Rule = (
     "qk_norm: width: norms over all heads together do not exist there",
     lambda s: s.qk_norm == "width",
@@ -42,6 +46,8 @@ PLAIN: tuple[Rule, ...] = (
      lambda s: s.value_head_dim not in (None, s.head_dim)),
 )  # fmt: skip
 
+LOOPED: tuple[Rule, ...] = (QUERY_BIAS, *PLAIN)  # what the modelling file of looped checkpoints leaves out
+
 
 def check(spec: ModelSpec, system: str, rules: tuple[Rule, ...], hint: str = "") -> None:
     """Refuse a spec that a system cannot say.
@@ -50,7 +56,7 @@ def check(spec: ModelSpec, system: str, rules: tuple[Rule, ...], hint: str = "")
         BadInput: One line for each rule that the spec breaks, or for each part that no model can be built with.
     """
     check_buildable(spec)
-    faults = [reason for reason, breaks in rules if breaks(spec)]
+    faults = [reason for reason, breaks in (KV_POLICY, *rules) if breaks(spec)]
     if faults:
         raise BadInput("\n".join(f"{spec.name}: {system}: {fault}" for fault in faults), hint)
 
@@ -58,7 +64,8 @@ def check(spec: ModelSpec, system: str, rules: tuple[Rule, ...], hint: str = "")
 def stock_class(spec: ModelSpec) -> str:
     """The model_type of the stock transformers class that runs the unrolled model: ``mixtral`` or ``qwen3_moe``."""
     rules = (NO_EXPERTS, HEADS, SHARED, WIDTH_NORM, QUERY_BIAS, *PLAIN)
-    hint = "--to hf keeps the loops, with a modelling file of its own"
+    refused = any(breaks(spec) for _, breaks in LOOPED)
+    hint = "" if refused else "--to hf keeps the loops, with a modelling file of its own"
     if spec.qk_norm != "none":
         check(spec, "Qwen3MoeForCausalLM", rules, hint)
         return "qwen3_moe"
@@ -72,7 +79,7 @@ def stock_class(spec: ModelSpec) -> str:
 
 def check_looped(spec: ModelSpec) -> None:
     """Refuse what the modelling file of looped checkpoints does not implement."""
-    check(spec, "modeling_smelt_match.py", (QUERY_BIAS, *PLAIN))
+    check(spec, "modeling_smelt_match.py", LOOPED)
 
 
 def check_unlooped(spec: ModelSpec, system: str) -> None:

@@ -57,4 +57,11 @@ NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
     "use_bidirectional_attention": ((False, None), "only causal attention can be counted"),
     **dict.fromkeys(QUANTISED, ((None,), "a quantised checkpoint; only models with plain weights can be counted")),
 }
+# What transformers calls its activations (activations.py, ACT2CLS, 5.24); none has parameters that are counted.
+ACTIVATIONS = _names(
+    """
+    gelu gelu_10 gelu_fast gelu_new gelu_python gelu_pytorch_tanh gelu_python_tanh gelu_accurate hardswish laplace
+    leaky_relu linear mish quick_gelu relu relu2 relu6 sigmoid silu sqrtsoftplus swish tanh
+    """
+)
 HEADS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")

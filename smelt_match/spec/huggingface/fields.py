@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from smelt_match.errors import BadInput, close_names
-from smelt_match.spec.huggingface.common import HEADS, IGNORED, NEUTRAL, QUANTISED
+from smelt_match.spec.huggingface.common import ACTIVATIONS, HEADS, IGNORED, NEUTRAL, QUANTISED
 from smelt_match.spec.huggingface.kinds import kind_of
 from smelt_match.spec.huggingface.strict import shown
 
@@ -106,13 +106,15 @@ class Fields:
         elif key == "model_type" or (architecture.within and key == architecture.within[0]):
             self.used.append(self.prefix + key)
         elif own == "architectures":
-            self._architectures(value)
+            self._architectures(key, value)
         elif neutral is not None:
             self._neutral(key, value, neutral)
         elif key in architecture.defaults:
             self._value(key, value, architecture)
         elif key == "tie_word_embeddings" and architecture.within:
             self.used.append(key)
+        elif own in ("hidden_act", "hidden_activation") and value is not None and value not in sorted(ACTIVATIONS):
+            self.fault(key, f"the name of an activation is wanted, found {shown(value)}")
         elif key in architecture.ignored or own in IGNORED:
             reason = architecture.ignored.get(key, "")
             self.ignored.append(self.prefix + key + (f" ({reason})" if reason else ""))
@@ -146,12 +148,12 @@ class Fields:
         if key in QUANTISED:
             self.hint = f"delete {key} from a copy of the file to count the model with unquantised weights"
 
-    def _architectures(self, value: Any) -> None:
+    def _architectures(self, key: str, value: Any) -> None:
         names = value if isinstance(value, list) else [value]
         if value is None or all(isinstance(name, str) and name.endswith(HEADS) for name in names):
-            self.used.append(self.prefix + "architectures")
+            self.used.append(self.prefix + key)
         else:
-            self.fault("architectures", "only causal language models can be counted, found " + str(value)[:80])
+            self.fault(key, "only causal language models can be counted, found " + str(value)[:80])
 
 
 def _short(key: str) -> str:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from smelt_match.errors import BadInput, close_names
 from smelt_match.files import read_text
+from smelt_match.spec.huggingface.common import HEADS
 from smelt_match.spec.huggingface.dense import DENSE
 from smelt_match.spec.huggingface.fields import Architecture, Fields
 from smelt_match.spec.huggingface.function import left_out
@@ -25,7 +26,8 @@ from smelt_match.spec.model import ModelSpec
 
 CONFIG = "config.json"
 ARCHITECTURES: dict[str, Architecture] = {**DENSE, **MOE, **LATENT, **LOOPED, **INKLING, **OWN}
-_MARKS = {"model_type", "architectures", "transformers_version"}
+_MARKS = {"model_type", "architectures", "transformers_version", "auto_map"}
+_SPEC_MARKS = {"name", "models"}  # a spec may be written in JSON, which is YAML
 _HASH = re.compile(r"[0-9a-f]{40}")
 
 
@@ -66,7 +68,7 @@ def config_at(path: Path) -> tuple[Path, dict[str, Any]] | None:
     if path.suffix.lower() != ".json":
         return None
     document = load_json(read_text(path, "config"), str(path))
-    if path.name == CONFIG or _MARKS & document.keys():
+    if path.name == CONFIG or _MARKS & document.keys() or not _SPEC_MARKS & document.keys():
         return path, document
     return None
 
@@ -83,6 +85,7 @@ def read_config(path: Path, document: Mapping[str, Any]) -> Imported:
     if architecture is None:
         raise BadInput(f"{where}: model_type: {shown(kind)} is not known{custom}", _known(kind))
     outer = Fields(where, document, architecture)
+    _check_class(outer, document.get("architectures"), kind)
     fields, text = outer, document
     if architecture.within is not None:
         text = document.get(architecture.within[0]) or {}
@@ -98,6 +101,20 @@ def read_config(path: Path, document: Mapping[str, Any]) -> Imported:
         tuple((outer.used if wrapped else []) + fields.used), tuple(fields.defaulted),
         tuple((outer.ignored if wrapped else []) + fields.ignored), left_out(kind, text),
     )  # fmt: skip
+
+
+def _check_class(fields: Fields, names: Any, kind: str) -> None:
+    """Refuse a class that is another known architecture's: nobody could say which of the two is meant."""
+    others = {_stem(other): other for other in ARCHITECTURES if _stem(other) != _stem(kind)}
+    for name in names if isinstance(names, list) else [names]:
+        head = next((head for head in HEADS if isinstance(name, str) and name.endswith(head)), "")
+        other = others.get(_stem(name.removesuffix(head))) if head else None
+        if other is not None:
+            fields.fault("architectures", f"{shown(name)} is of the type {other!r}, but model_type is {shown(kind)}")
+
+
+def _stem(name: str) -> str:
+    return name.lower().replace("_", "").removesuffix("text")
 
 
 def _inner(outer: Fields, document: Mapping[str, Any], key: str, kind: str) -> Fields:
