@@ -149,6 +149,12 @@ def test_every_reason_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as told:
         export_unrolled(looped(normalize_topk=False, router_bias=True, norm_bias=True), tmp_path / "out")
     assert len(told.value.message.splitlines()) == 3
+    assert told.value.hint == ""  # `--to hf` would refuse the router's bias too
+
+
+def test_the_other_export_is_named_where_it_can_say_more(tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as told:
+        export_unrolled(looped(normalize_topk=False, router_bias=False), tmp_path / "out")
     assert "--to hf" in told.value.hint
 
 
