@@ -79,7 +79,7 @@ def moody(config: TrainConfig, folder: Path) -> ArmResult:
 
 def worker(folder: Path, cores: tuple[int, ...]) -> list[str]:
     """The command line of a worker that trains with `moody`."""
-    return [sys.executable, "-m", "tests.ablate.trainers", str(folder), ",".join(map(str, cores))]
+    return [sys.executable, "-P", __file__, str(folder), ",".join(map(str, cores))]
 
 
 def tied(folder: Path, cores: tuple[int, ...]) -> list[str]:
