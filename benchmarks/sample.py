@@ -101,6 +101,8 @@ def stdlib_modules(_: random.Random) -> Iterator[tuple[str, str]]:
         inside = path.relative_to(root)
         if {"site-packages", "test", "pydoc_data", "lib2to3", "idlelib", "encodings"} & set(inside.parts):
             continue
+        if any(part.startswith("config-") for part in inside.parts):  # written when Python was built, with its paths
+            continue
         text = path.read_text(encoding="utf-8", errors="replace")
         if 500 <= len(text) <= 5500 and not re.search(r"copyright|licen[sc]e|\(c\)", text, re.IGNORECASE):
             yield text, f"Lib/{inside.as_posix()}"

@@ -56,7 +56,9 @@ def run(sweep: Sweep, folder: Path, launcher: Launcher, told: Told) -> Finished:
             places = {arm.name: arm_folder(folder, arm.name) for arm in arms}
             for arm in arms:
                 write_run(places[arm.name], arm.config)
-            missing = [place for place in places.values() if state(place) != "done"]
+            # Of each seed the longest first: several side by side then end at about the same time.
+            arms.sort(key=lambda arm: (arm.config.seed, -len(arm.config.spec.visits.visits)))
+            missing = [places[arm.name] for arm in arms if state(places[arm.name]) != "done"]
             if len(missing) < len(arms):
                 told(f"{len(arms) - len(missing)} of {len(arms)} arms are done already")
             if missing:

@@ -1,4 +1,4 @@
-"""What autocast asks for, on devices that have it and on those that do not (meta)."""
+"""What autocast asks for, on devices that have it and on those that do not (meta); where own gradients are worth it."""
 
 from __future__ import annotations
 
@@ -23,3 +23,13 @@ def without_autocast(x: Tensor) -> AbstractContextManager[object]:
     """A context in which products keep the dtypes of their factors."""
     device = x.device.type
     return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
+
+
+def is_eager_float(x: Tensor) -> bool:
+    """Whether ``x`` is a float32 or float64 tensor on a CPU, and nothing records the operations on it for later.
+
+    There, each operation reads and writes all of its tensors, and a gradient written as few operations is faster than
+    what autograd derives. Compilers fuse by themselves, and GPUs have fused kernels.
+    """
+    recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    return x.is_cpu and x.dtype in (torch.float32, torch.float64) and not recorded

@@ -54,7 +54,8 @@ class _Dispatch:
     """Assignments in order of expert; within an expert, in order of tokens."""
 
     def __init__(self, weights_TK: Tensor, experts_TK: Tensor, num_experts: int) -> None:
-        experts_A, self.order_A = experts_TK.flatten().sort(stable=True)
+        self.order_A = _stable_order(experts_TK.flatten(), num_experts)
+        experts_A = experts_TK.flatten()[self.order_A]
         tokens_A = self.order_A.div(experts_TK.shape[1], rounding_mode="floor")
         self.weights_A1 = weights_TK.flatten()[self.order_A, None]
         counts: list[int] = torch.bincount(experts_A, minlength=num_experts).tolist()
@@ -63,6 +64,16 @@ class _Dispatch:
             for span, experts in _chunks(counts)
         ]
         self.most = max(len(chunk.tokens_c) for chunk in self.chunks)
+
+
+def _stable_order(experts_A: Tensor, num_experts: int) -> Tensor:
+    """Indices that sort by expert and keep the order within one.
+
+    NumPy sorts integers of 16 bits by their digits, in a tenth of the time of torch's sort by comparison.
+    """
+    if experts_A.is_cpu and num_experts <= torch.iinfo(torch.int16).max:
+        return torch.from_numpy(experts_A.to(torch.int16).numpy().argsort(kind="stable"))
+    return experts_A.argsort(stable=True)
 
 
 def _chunks(counts: list[int]) -> Iterator[tuple[slice, slice]]:
@@ -88,22 +99,27 @@ def _accumulator(like: Tensor) -> Tensor:
     return torch.zeros_like(like, dtype=dtype, memory_format=torch.contiguous_format)
 
 
+# Halves of `pre_cF` have strided rows, whose ends torch's exponentials take element by element (at a width of 44, a
+# fourth of all elements and three fourths of the time). Buffers without gaps are taken whole.
+
+
 def _activate(pre_cF: Tensor, gated: bool, out: Tensor, silu_cI: Tensor) -> Tensor:
     """silu(gate)·up, leaving silu(gate) in ``silu_cI`` (which may be ``out``); or gelu."""
     if not gated:
         return aten.gelu.out(pre_cF, out=out)  # type: ignore[no-any-return]
     gate_cI, up_cI = pre_cF.chunk(2, dim=1)
-    return torch.mul(aten.silu.out(gate_cI, out=silu_cI), up_cI, out=out)
+    return torch.mul(aten.silu_(silu_cI.copy_(gate_cI)), up_cI, out=out)
 
 
 def _activate_backward(dh_cI: Tensor, pre_cF: Tensor, gated: bool, out: Tensor, silu_cI: Tensor) -> Tensor:
-    """The gradient before the activation, from what `_activate` left. Overwrites ``dh_cI``."""
+    """The gradient before the activation, from what `_activate` left. Overwrites ``dh_cI`` and ``silu_cI``."""
     if not gated:
         return aten.gelu_backward.grad_input(dh_cI, pre_cF, grad_input=out)  # type: ignore[no-any-return]
     gate_cI, up_cI = pre_cF.chunk(2, dim=1)
     dgate_cI, dup_cI = out.chunk(2, dim=1)
     torch.mul(dh_cI, silu_cI, out=dup_cI)
-    aten.silu_backward.grad_input(dh_cI.mul_(up_cI), gate_cI, grad_input=dgate_cI)
+    aten.silu_backward.grad_input(dh_cI.mul_(up_cI), silu_cI.copy_(gate_cI), grad_input=dh_cI)
+    dgate_cI.copy_(dh_cI)
     return out
 
 
