@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from smelt_match.ablate.launch import Launcher, Told
 from smelt_match.ablate.points import Point
 from smelt_match.ablate.rates import Rate, rates
 from smelt_match.ablate.result import ArmResult, read_result
+from smelt_match.ablate.reuse import take_over, trained_elsewhere
 from smelt_match.ablate.shortlist import Choice, choose
 from smelt_match.ablate.sweep import Sweep
 
@@ -40,11 +41,18 @@ class Finished:
         return self.rates[point].value if point in self.rates else self.learning_rate
 
 
-def run(sweep: Sweep, folder: Path, launcher: Launcher, told: Told) -> Finished:
+def run(sweep: Sweep, folder: Path, launcher: Launcher, told: Told, reuse: Sequence[Path] = ()) -> Finished:
     """Train every arm of a sweep that has no result yet. An arm that fails takes no other along.
 
+    Args:
+        sweep: What is asked.
+        folder: Where it lies.
+        launcher: Runs the workers.
+        told: Hears of each start and end.
+        reuse: Folders of other sweeps, whose arms are taken over where they are the very same runs.
+
     Raises:
-        BadInput: The folder holds another sweep, or another process runs this one.
+        BadInput: The folder holds another sweep, or another process runs this one; or one to reuse holds none.
     """
     open_folder(folder, sweep.file())
     with held(folder, "sweep"):
@@ -58,6 +66,10 @@ def run(sweep: Sweep, folder: Path, launcher: Launcher, told: Told) -> Finished:
                 write_run(places[arm.name], arm.config)
             # Of each seed the longest first: several side by side then end at about the same time.
             arms.sort(key=lambda arm: (arm.config.seed, -len(arm.config.spec.visits.visits)))
+            waiting = [arm for arm in arms if state(places[arm.name]) != "done"]
+            for name, origin in trained_elsewhere(waiting, reuse).items():
+                take_over(places[name], origin)
+                told(f"{name}: taken over from {origin}")
             missing = [places[arm.name] for arm in arms if state(places[arm.name]) != "done"]
             if len(missing) < len(arms):
                 told(f"{len(arms) - len(missing)} of {len(arms)} arms are done already")

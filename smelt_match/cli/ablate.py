@@ -119,6 +119,14 @@ def _command(kind: Kind) -> Callable[..., int]:
         out: Annotated[
             Path | None, typer.Option("--out", metavar="DIR", help="The sweep's folder; default: runs/ablate-…")
         ] = None,
+        reuse: Annotated[
+            list[Path] | None,
+            typer.Option(
+                "--reuse",
+                metavar="DIR",
+                help="The folder of another sweep: its arms are taken over where they are the same runs. Repeatable.",
+            ),
+        ] = None,
         launcher: Annotated[str, typer.Option("--launcher", help="local, slurm or ray.")] = "local",
         threads: Annotated[
             int, typer.Option("--threads", min=1, max=1024, help="Cores of an arm, where there is no GPU.")
@@ -149,7 +157,7 @@ def _command(kind: Kind) -> Callable[..., int]:
             lr_sweep=lr_sweep, dtype=dtype,
         )  # fmt: skip
         parameters = ablating.sbatch_options(slurm or [])
-        launch = ablating.Launch(out or asked.folder, launcher, threads, parameters, probe, yes)
+        launch = ablating.Launch(out or asked.folder, launcher, threads, parameters, probe, yes, tuple(reuse or ()))
         if plan:
             options.emit(ablating.only_plan(asked, shown), output, force)
             return 0

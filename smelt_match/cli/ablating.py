@@ -97,6 +97,7 @@ class Launch:
     parameters: Mapping[str, str]
     probe: bool
     yes: bool
+    reuse: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
         chosen("--launcher", self.launcher, LAUNCHERS)
@@ -197,7 +198,7 @@ def run_sweep(asked: Asked, launch: Launch, shown: Format) -> tuple[str, Mapping
     open_folder(launch.out, sweep.file())
     _tell(plan_text(plan, "table", asked.settings))
     _agree(plan, sweep, launch)
-    finished = run(sweep, launch.out, launcher, _tell)
+    finished = run(sweep, launch.out, launcher, _tell, launch.reuse)
     found = tables(asked.kind, finished.points, finished.results)
     return result_text(finished, found, shown, asked.settings), finished.failures
 
@@ -209,8 +210,11 @@ def _tell(line: str) -> None:
 def _agree(plan: Plan, sweep: Sweep, launch: Launch) -> None:
     """Say how long it takes, and ask where that is more than an hour, or is not known."""
     from smelt_match.ablate.folder import arm_folder, state
+    from smelt_match.ablate.reuse import trained_elsewhere
 
-    missing = [arm.point.name for arm in sweep.arms() if state(arm_folder(launch.out, arm.name)) != "done"]
+    arms = [arm for arm in sweep.arms() if state(arm_folder(launch.out, arm.name)) != "done"]
+    elsewhere = trained_elsewhere(arms, launch.reuse)
+    missing = [arm.point.name for arm in arms if arm.name not in elsewhere]
     if not missing:
         return
     duration, words = _duration(plan, sweep, launch, missing)
