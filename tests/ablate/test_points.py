@@ -64,7 +64,7 @@ def test_split_heads_exist_along_the_span_and_keep_the_cache() -> None:
     ("kind", "told"),
     [
         ("count", ["count-3: split heads are unavailable: 3 visits do not divide the 4 query heads", "count-4: split"]),
-        ("depth", ["baseline-9: split heads are unavailable: the depth is 9, the baseline's 12", "looped-14: split"]),
+        ("depth", ["baseline-6: split heads are unavailable: the depth is 6, the baseline's 8", "looped-10: split"]),
     ],
 )
 def test_split_heads_are_refused_with_every_point_that_has_none(kind: Kind, told: list[str]) -> None:

@@ -136,7 +136,7 @@ def test_without_a_match_the_reason_is_told(cli: Cli) -> None:
         (("count", "nano", "--convention", "all"), "results", 20),
         (("specs", "list", "nano"), "specs", 4),
         (("grids",), "grids", 6),
-        (("layouts", "-b", "nano_s85", "--max-count", "2"), "layouts", 12),
+        (("layouts", "-b", "nano_s85", "--max-count", "2"), "layouts", 8),
     ],
 )
 def test_every_list_has_a_schema_version_and_its_rows(cli: Cli, args: tuple[str, ...], key: str, rows: int) -> None:
