@@ -15,11 +15,10 @@ from tests.conftest import Ran, furnish
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SHOWN = re.findall(r"```console\n\$ (.*?)\n(.*?)```", README, flags=re.DOTALL)
-COMMANDS = [
-    line.partition("#")[0].strip()
+BLOCKS = [
+    commands
     for block in re.findall(r"```sh\n(.*?)```", README, flags=re.DOTALL)
-    for line in block.splitlines()
-    if line.startswith("smelt-match ")
+    if (commands := [line.partition("#")[0].strip() for line in block.splitlines() if line.startswith("smelt-match ")])
 ]
 
 
@@ -29,13 +28,14 @@ def test_each_output_is_that_of_its_command(cli: Callable[..., Ran], command: st
     assert (ran.code, ran.out) == (0, output)
 
 
+@pytest.mark.parametrize("commands", BLOCKS, ids=lambda commands: commands[0])
 def test_every_command_runs_in_the_order_given(
-    cli: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: list[str]
 ) -> None:
+    """Each block in a folder of its own: none reads what another wrote."""
     monkeypatch.chdir(tmp_path)
     furnish(tmp_path)
-    assert len(COMMANDS) >= 5
-    for command in COMMANDS:
+    for command in commands:
         ran = cli(*shlex.split(command)[1:])
         assert ran.code == 0, (command, ran.err)
 

@@ -32,8 +32,11 @@ def probe(plan: Plan, sweep: Sweep, slot: Slot, threads: int) -> Probe:
     """Measure a few steps of the point with the most visits in one slot.
 
     Raises:
-        BadInput: It cannot be measured: too little memory, too slow, or the run fails.
+        BadInput: It cannot be measured: too few steps, too little memory, too slow, or the run fails.
     """
+    length = sweep.training.steps_total
+    if length <= WARM_UP:
+        raise BadInput(f"a run of {length} steps is too short to measure")
     point = probed_point(plan.points)
     free = _free_memory()
     if slot.gpu is None and free is not None and plan.bytes_memory > free:
@@ -89,8 +92,6 @@ def steps(config: TrainConfig, folder: Path) -> tuple[float, int]:
     with suppress(_Enough):
         train_run(here(config), folder, report)
     measured = len(times) - WARM_UP
-    if measured < 1:
-        raise BadInput(f"a run of {len(times)} steps is too short to measure")
     return measured * config.tokens_per_step / (times[-1] - times[WARM_UP - 1]), _peak()
 
 

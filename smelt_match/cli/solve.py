@@ -22,7 +22,7 @@ EXAMPLES = """Examples:
 
   smelt-match solve -b 200m_s95 -l "full x2" --free-kv-heads --top 3
 
-  smelt-match solve --baseline smelt --loop mid50x2 --format md
+  smelt-match solve --baseline smelt --loop mid50x2 --format md --no-study
 
   smelt-match solve -b 200m_s95 -l mid50x2 --tolerance 1% --grid head4
 

@@ -118,9 +118,14 @@ class TrainConfig(Record):
         return (TRUNK, *(Leg(fork) for fork in self.forks))
 
     @property
+    def steps_total(self) -> int:
+        """Steps of all legs."""
+        return self.steps + len(self.forks) * self.branch_steps
+
+    @property
     def tokens_total(self) -> int:
         """Tokens that all legs train on; those of the branch pool count once for each branch."""
-        return (self.steps + len(self.forks) * self.branch_steps) * self.tokens_per_step
+        return self.steps_total * self.tokens_per_step
 
     def to_json(self) -> str:
         """The text of ``run.json``."""

@@ -189,6 +189,14 @@ def test_a_corpus_that_is_too_small_is_refused_before_anything_is_trained(cli: C
     assert not Path("runs").exists()
 
 
+@pytest.mark.usefixtures("quick")
+def test_a_run_that_is_too_short_to_measure_starts_no_probe(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("smelt_match.ablate.probe._measured", lambda *_: pytest.fail("a probe was started"))
+    ran = cli("ablate", "count", "--points", "1-2", "--tokens", "64", "--context", "64", "--rows", "1", "--yes")
+    assert ran.code == 0
+    assert "time on this device: not measured: a run of 2 steps is too short to measure" in ran.err
+
+
 def test_a_real_sweep_of_a_tiny_model(cli: Cli) -> None:
     """Two arms by the trainer itself, probed, trained in processes of their own, and read again."""
     Path("tiny.yaml").write_text(SPEC)

@@ -32,7 +32,17 @@ def commands(group: typer.Typer, before: tuple[str, ...] = ()) -> dict[tuple[str
 
 
 COMMANDS = commands(app)
-EXAMPLES = [line.strip() for text in COMMANDS.values() for line in text.splitlines() if "smelt-match " in line]
+EXAMPLES: dict[str, list[str]] = {}
+"""By the first word of the command, in the order of the pages."""
+for words, text in COMMANDS.items():
+    EXAMPLES.setdefault(words[0], []).extend(line.strip() for line in text.splitlines() if "smelt-match " in line)
+
+
+def before(word: str) -> list[str]:
+    """Examples of other commands that write a file which an example of this command reads."""
+    read = {part for example in EXAMPLES[word] for part in shlex.split(example)[2:]}
+    others = (example for other in EXAMPLES if other != word for example in EXAMPLES[other])
+    return [example for example in others if (made := re.search(r" -o (\S+)", example)) and made[1] in read]
 
 
 def test_every_command_shows_an_example_of_itself() -> None:
@@ -41,11 +51,11 @@ def test_every_command_shows_an_example_of_itself() -> None:
         assert f"  smelt-match {' '.join(words)} " in epilog.replace("\n", " \n"), words
 
 
-def test_every_example_runs(cli: Cli) -> None:
-    """In the order of the pages, in one folder: some read files that earlier ones write."""
-    assert len(EXAMPLES) >= 15
+@pytest.mark.parametrize("word", EXAMPLES)
+def test_every_example_runs(cli: Cli, word: str) -> None:
+    """In the order of the pages, in one folder: some read files that earlier ones, or other commands, write."""
     furnish(Path())
-    for example in EXAMPLES:
+    for example in [*before(word), *EXAMPLES[word]]:
         ran = cli(*shlex.split(example)[1:])
         assert ran.code == 0, (example, ran.err)
 

@@ -17,7 +17,10 @@ TINY = {
     "hidden_size": 16, "num_experts": 6, "experts_per_token": 2, "expert_intermediate_size": 4,
     "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
 }  # fmt: skip
-RUN = ("--corpus", "corpus", "--run", "run", "--tokens", "320", "--context", "16", "--rows", "2", "--device", "cpu")
+RUN = (
+    "--corpus", "corpus", "--run", "run", "--tokens", "320", "--context", "16", "--rows", "2", "--device", "cpu",
+    "--validation-tokens", "64",
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +52,7 @@ def test_a_run_prints_the_ends_of_its_legs_and_again_when_it_is_done(cli: Cli) -
 
 
 def test_sigterm_saves_the_step_and_the_same_command_goes_on(cli: Cli) -> None:
-    args = ("train", "mine.yaml", *RUN[:-2], "--device", "cpu", "--tokens", "5120", "--branches", "none")
+    args = ("train", "mine.yaml", *RUN, "--tokens", "5120", "--branches", "none")
     process = start(*args)
     assert process.stderr is not None
     assert "trunk 1/160" in process.stderr.readline()
