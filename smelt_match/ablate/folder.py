@@ -24,6 +24,7 @@ FAILURE = "failure.json"
 LOCK = ".busy"  # the trainer has a lock of its own
 LOG = "log.txt"
 State = Literal["done", "running", "failed", "stopped", "missing"]
+STOPPED = "stopped before its end; what it had trained is saved"
 MAX_SHOWN = 12
 
 

@@ -10,6 +10,7 @@ from smelt_match.ablate.folder import (
     ARMS,
     RATES,
     SHORTLIST,
+    STOPPED,
     arm_folder,
     failure,
     held,
@@ -81,7 +82,8 @@ def run(sweep: Sweep, folder: Path, launcher: Launcher, told: Told) -> Finished:
             if result is not None:
                 results[arm.point.name, arm.config.seed] = result
             else:
-                failures[arm.name] = failure(places[arm.name])
+                place = places[arm.name]
+                failures[arm.name] = STOPPED if state(place) == "stopped" else failure(place)
     points = tuple(
         replace(point, candidates=(choices[point.name].candidate,)) if point.name in choices else point
         for point in sweep.points
