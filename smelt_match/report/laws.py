@@ -80,6 +80,11 @@ CERTIFICATE = (
 )
 FIT = (Column("arch", "architecture", left=True), *COEFFICIENTS, *CERTIFICATE)
 
+EXCLUDED = (
+    Column("excluded", "rows left out", data_only=True),
+    Column("num_rows_excluded", "their number", data_only=True),
+)
+
 
 def fit_rows(fits: Mapping[str, Fit]) -> list[Row]:
     """A row an architecture."""

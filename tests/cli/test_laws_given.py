@@ -57,6 +57,29 @@ def test_a_gain_carries_its_seed_and_what_was_given(cli: Cli, by: tuple[str, ...
 
 
 @pytest.mark.parametrize(
+    ("command", "condition", "rows"),
+    [
+        ("calibrate endpoints.csv --score score_*", "scale=100m", 36),
+        ("calibrate endpoints.csv --score score_* --by scale", "scale=100m", 36),
+        ("contrast length lengths.csv", "length=512", 32),
+        ("contrast shots shots.csv", "shots=1", 10),
+    ],
+)
+def test_rows_that_were_left_out_are_noted_with_their_reason(cli: Cli, command: str, condition: str, rows: int) -> None:
+    given = (*command.split(), "--exclude", condition, "-f")
+    for form in ("table", "md", "tex"):
+        ran = cli(*given, form)
+        assert (ran.code, ran.err) == (0, "")
+        assert f"rows left out: {rows} ({condition}: {rows})" in ran.out
+    document = json.loads(cli(*given, "json").out)
+    assert document["excluded"] == [{"condition": condition, "rows": rows}]
+    assert document["num_rows_excluded"] == rows
+    for row in csv.DictReader(io.StringIO(cli(*given, "csv").out)):
+        assert (row["excluded"], row["num_rows_excluded"]) == (f"{condition}: {rows}", str(rows))
+    assert "rows left out" not in cli(*command.split()).out
+
+
+@pytest.mark.parametrize(
     ("command", "told"),
     [
         ("fit endpoints.csv --form chinchilla --fix b=0.1", "--fix b: --form chinchilla has no b"),
