@@ -101,11 +101,25 @@ def trace_document(found: EndPoints, form: str, fixed: Mapping[str, float]) -> d
 
 def trace_words(found: EndPoints, form: str, fixed: Mapping[str, float]) -> list[str]:
     """What was given beside the rows, as lines under a table; none where nothing was."""
-    lines = [f"given, not fitted: {', '.join(f'{name} = {value:g}' for name, value in fixed.items())}"] if fixed else []
+    lines = [f"given, not fitted: {_fixed_words(fixed)}"] if fixed else []
     lines += excluded_words(found)
     if _weighted(found, form):
         lines.append(f"rows weighted by column {found.headers['weight']!r}")
     return lines
+
+
+def trace_row(found: EndPoints, form: str, fixed: Mapping[str, float], shared: Sequence[str] = ()) -> Row:
+    """How it was counted and what was given beside the rows, as cells of each row of CSV."""
+    from smelt_match.report.laws import CONVENTIONS
+
+    return {
+        "convention": CONVENTIONS[form], "shared": ", ".join(shared), "fixed": _fixed_words(fixed),
+        **excluded_row(found), "weighted": _weighted(found, form),
+    }  # fmt: skip
+
+
+def _fixed_words(fixed: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} = {value:g}" for name, value in fixed.items())
 
 
 def surfaces_option(path: Path | None) -> dict[str, Surface]:
