@@ -1,4 +1,4 @@
-"""A sweep's folder, which is its whole state: what was asked, and one folder for each arm."""
+"""A sweep's folder, which is its whole state: what was asked, and one folder for each arm and each short run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from smelt_match.spec.yaml import describe
 from smelt_match.train.config import RUN_FILE, TrainConfig, check_same, read_config
 
 SWEEP = "sweep.json"
+ARMS, SHORTLIST, RATES = "arms", "shortlist", "rates"  # the runs in full, and the short ones of two kinds
 FAILURE = "failure.json"
 LOCK = ".busy"  # the trainer has a lock of its own
 LOG = "log.txt"
 State = Literal["done", "running", "failed", "stopped", "missing"]
+STOPPED = "stopped before its end; what it had trained is saved"
 MAX_SHOWN = 12
 
 
@@ -85,7 +87,12 @@ def read_sweep(folder: Path) -> SweepFile:
 
 def arm_folder(folder: Path, name: str) -> Path:
     """Where an arm lies."""
-    return folder / "arms" / name
+    return folder / ARMS / name
+
+
+def short_folders(folder: Path, part: str) -> list[Path]:
+    """Where the short runs lie that were begun: those of the shortlist or of the learning rates."""
+    return sorted(path for path in (folder / part).glob("*") if (path / RUN_FILE).is_file())
 
 
 def write_run(folder: Path, config: TrainConfig) -> None:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from smelt_match.ablate.folder import LOG, failure, record_failure, state
+from smelt_match.ablate.folder import LOG, STOPPED, failure, record_failure, state
 from smelt_match.ablate.work import command
+from smelt_match.errors import Stopped
 
 Told = Callable[[str], None]
 
@@ -140,6 +141,9 @@ def note_end(folder: Path, code: int, told: Told, log: Path | None = None) -> No
     reached = state(folder)
     if reached == "running":
         told(f"{folder.name}: another process is at work on it")
+        return
+    if reached == "stopped" and code == Stopped.exit_code:
+        told(f"{folder.name}: {STOPPED}")
         return
     if reached not in ("done", "failed"):
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"

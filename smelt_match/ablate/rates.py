@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from smelt_match.ablate.folder import RATES
 from smelt_match.ablate.launch import Launcher, Told
 from smelt_match.ablate.points import Candidate, Point
 from smelt_match.ablate.short import losses, short_run, short_training, side_by_side
@@ -46,7 +47,7 @@ def rates(
     Raises:
         AnswerIsNo: At a point, no run of any rate has a result.
     """
-    place = folder / "rates"
+    place = folder / RATES
 
     def find(point: Point) -> Rate:
         return rate_of(point, chosen.get(point.name, point.best), sweep.training, place, launcher, told)

@@ -6,7 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from smelt_match.ablate.folder import arm_folder, failure, held, open_folder, read_sweep, state, write_run
+from smelt_match.ablate.folder import (
+    ARMS,
+    RATES,
+    SHORTLIST,
+    STOPPED,
+    arm_folder,
+    failure,
+    held,
+    open_folder,
+    read_sweep,
+    short_folders,
+    state,
+    write_run,
+)
 from smelt_match.ablate.launch import Launcher, Told
 from smelt_match.ablate.points import Point
 from smelt_match.ablate.rates import Rate, rates
@@ -83,7 +96,8 @@ def run(sweep: Sweep, folder: Path, launcher: Launcher, told: Told, reuse: Seque
             if result is not None:
                 results[arm.point.name, arm.config.seed] = result
             else:
-                failures[arm.name] = failure(places[arm.name])
+                place = places[arm.name]
+                failures[arm.name] = STOPPED if state(place) == "stopped" else failure(place)
     points = tuple(
         replace(point, candidates=(choices[point.name].candidate,)) if point.name in choices else point
         for point in sweep.points
@@ -92,19 +106,31 @@ def run(sweep: Sweep, folder: Path, launcher: Launcher, told: Told, reuse: Seque
 
 
 @dataclass(frozen=True)
-class ArmState:
-    """How far one arm of a folder is."""
+class RunState:
+    """How far one run of a sweep's folder is.
+
+    Attributes:
+        name: Of its folder.
+        part: What it is for, by the folder it lies in: ``arms``, or ``shortlist`` and ``rates`` of short runs.
+        state: As `smelt_match.ablate.folder.state` has it.
+        reason: Why it failed, if it did.
+    """
 
     name: str
+    part: str
     state: str
     reason: str = ""
 
 
-def status(folder: Path) -> list[ArmState]:
-    """The state of every arm of a sweep's folder; it reads, and changes nothing."""
+def status(folder: Path) -> list[RunState]:
+    """The state of every arm of a sweep's folder and, after them, of its short runs; it reads, and changes nothing.
+
+    Which short runs follow from the results of others, so that only those are here that were begun.
+    """
+    places = [(ARMS, arm_folder(folder, name)) for name in read_sweep(folder).arms]
+    places += [(part, place) for part in (SHORTLIST, RATES) for place in short_folders(folder, part)]
     found = []
-    for name in read_sweep(folder).arms:
-        place = arm_folder(folder, name)
+    for part, place in places:
         reached = state(place)
-        found.append(ArmState(name, reached, failure(place) if reached == "failed" else ""))
+        found.append(RunState(place.name, part, reached, failure(place) if reached == "failed" else ""))
     return found

@@ -10,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from smelt_match.ablate.folder import write_run
+from smelt_match.ablate.folder import STOPPED, state, write_run
 from smelt_match.ablate.launch import Launcher, Told
 from smelt_match.ablate.points import Candidate, Point
 from smelt_match.ablate.result import read_result
 from smelt_match.ablate.sweep import arm_of
+from smelt_match.errors import AnswerIsNo
 from smelt_match.train.config import TrainConfig
 from smelt_match.train.defaults import warmup_steps
 from smelt_match.train.schedule import default_branch_steps
@@ -41,13 +42,20 @@ def short_run(point: Point, candidate: Candidate, training: TrainConfig, name: s
 
 
 def losses(folder: Path, runs: Mapping[str, TrainConfig], launcher: Launcher, told: Told) -> dict[str, float]:
-    """The validation losses of runs by name; those that fail are left out. What has no result yet is trained."""
+    """The validation losses of runs by name; those that fail are left out. What has no result yet is trained.
+
+    Raises:
+        AnswerIsNo: A run was stopped, so that nothing can be decided yet.
+    """
     places = {name: folder / name for name in runs}
     for name, place in places.items():
         write_run(place, runs[name])
     missing = [place for place in places.values() if read_result(place) is None]
     if missing:
         launcher.run(missing, told)
+        for place in missing:
+            if state(place) == "stopped":
+                raise AnswerIsNo(f"{place.name}: {STOPPED}", "the same command goes on")
     results = {name: read_result(place) for name, place in places.items()}
     return {name: result.horizons[-1].loss for name, result in results.items() if result is not None}
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from smelt_match.ablate.folder import SHORTLIST
 from smelt_match.ablate.launch import Launcher, Told
 from smelt_match.ablate.points import Candidate, Point
 from smelt_match.ablate.short import RUNGS, losses, short_run, short_training, side_by_side
@@ -44,7 +45,7 @@ def choose(sweep: Sweep, folder: Path, launcher: Launcher, told: Told) -> dict[s
         AnswerIsNo: No match of a point could be trained at all.
     """
     open_points = [point for point in sweep.points if len(point.candidates) > 1]
-    place = folder / "shortlist"
+    place = folder / SHORTLIST
     return side_by_side(open_points, lambda point: choose_one(point, sweep.training, place, launcher, told), launcher)
 
 

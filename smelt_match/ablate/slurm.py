@@ -1,11 +1,13 @@
 """Workers as jobs of a Slurm cluster, through submitit: one array, requeued where Slurm preempts or times out.
 
-A job that is requeued goes on where it was, since an arm's state is its folder. Source of the mechanism: submitit's
-documentation on checkpointing, https://github.com/facebookincubator/submitit/blob/main/docs/checkpointing.md
+A job that is requeued goes on where it was, since an arm's state is its folder, and the step that runs is saved before.
+Source of the mechanism: submitit's documentation on checkpointing,
+https://github.com/facebookincubator/submitit/blob/main/docs/checkpointing.md
 """
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence, Set
@@ -14,7 +16,8 @@ from typing import Any
 
 from smelt_match.ablate.launch import Told, note_end
 from smelt_match.ablate.work import Trainer, work
-from smelt_match.errors import BadInput, MissingExtra
+from smelt_match.errors import BadInput, MissingExtra, Stopped
+from smelt_match.train.stop import on_signal
 
 JOBS = "slurm"
 POLL_SECONDS = 2.0
@@ -24,14 +27,28 @@ ENDED_WELL, ENDED_BADLY = 0, 1
 
 
 class Task:
-    """What runs in a job: the arm of one folder. Asked to stop, it hands the arm back to the queue."""
+    """What runs in a job: the arm of one folder. Asked to stop, it saves the arm and hands it back to the queue.
+
+    submitit's own signal (SIGUSR2, if nothing else is set) has it queue the job again, which would cut the step that
+    runs short: it gets the signal once that step is saved. After SIGTERM the arm is saved, too, and goes on until Slurm
+    ends it: a job that Slurm preempts it queues again itself, but not one that has ended before.
+    """
 
     def __init__(self, train: Trainer) -> None:
         self.train = train
 
     def __call__(self, folder: str) -> bool:
         """Train the arm; whether its result is there."""
-        return work(Path(folder), self.train)
+        requeue = _requeue_signal()
+        preempted = False
+        while not preempted:
+            with on_signal(signal.SIGTERM) as ending, on_signal(requeue) as asked:
+                try:
+                    return work(Path(folder), self.train, lambda: ending() or asked())
+                except Stopped:
+                    preempted = asked()
+        signal.raise_signal(requeue)  # submitit queues the job again, and ends this process
+        return False
 
     def checkpoint(self, folder: str) -> Any:
         """The job to queue again, when this one is preempted or runs out of time."""
@@ -95,6 +112,12 @@ class Slurm:
         for job in self._jobs:
             if job.job_id in running:
                 job.cancel()
+
+
+def _requeue_signal() -> signal.Signals:
+    from submitit.core.job_environment import JobEnvironment
+
+    return signal.Signals(JobEnvironment._usr_sig())
 
 
 def _queued() -> set[str]:

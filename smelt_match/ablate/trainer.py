@@ -12,6 +12,7 @@ from smelt_match.spec.model import ModelSpec
 from smelt_match.train.batches import batch
 from smelt_match.train.config import TrainConfig, plan_run
 from smelt_match.train.shards import Shards
+from smelt_match.train.stop import Asked, never
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -52,8 +53,12 @@ def here(config: TrainConfig) -> TrainConfig:
     return config.model_copy(update={"device": default_device()})
 
 
-def train_arm(config: TrainConfig, folder: Path) -> ArmResult:
-    """Train a run in its folder, from where it was left, and read what each of its branches reached."""
+def train_arm(config: TrainConfig, folder: Path, asked_to_stop: Asked = never) -> ArmResult:
+    """Train a run in its folder, from where it was left, and read what each of its branches reached.
+
+    Raises:
+        Stopped: That was asked. Training it again goes on after the step that was saved.
+    """
     from smelt_match.train.progress import Progress
     from smelt_match.train.run import train_run
 
@@ -66,7 +71,8 @@ def train_arm(config: TrainConfig, folder: Path) -> ArmResult:
             last = now
             print(progress, flush=True)
 
-    ends = [end for end in train_run(here(config), folder, report) if end.leg.fork is not None]
+    results = train_run(here(config), folder, report, asked_to_stop=asked_to_stop)
+    ends = [end for end in results if end.leg.fork is not None]
     horizons = [
         Horizon(
             tokens=end.tokens,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -15,27 +16,33 @@ from pathlib import Path
 
 from smelt_match.ablate.folder import FAILURE, held, record_failure
 from smelt_match.ablate.result import RESULT, ArmResult
-from smelt_match.errors import SmeltMatchError
+from smelt_match.errors import SmeltMatchError, Stopped
 from smelt_match.files import write_atomic
 from smelt_match.train.config import TrainConfig, read_config
+from smelt_match.train.stop import Asked, never, on_signal
 
-Trainer = Callable[[TrainConfig, Path], ArmResult]
+Trainer = Callable[[TrainConfig, Path, Asked], ArmResult]
 
 
-def work(folder: Path, train: Trainer) -> bool:
+def work(folder: Path, train: Trainer, asked_to_stop: Asked = never) -> bool:
     """Train the arm in a folder to its result, from where it was left.
 
     Whatever goes wrong is recorded in the folder; an interrupt is not, since the arm can go on.
 
     Returns:
         Whether the result is there.
+
+    Raises:
+        Stopped: That was asked, and what was trained so far is saved.
     """
     if (folder / RESULT).exists():
         return True
     with held(folder, "arm"):
         (folder / FAILURE).unlink(missing_ok=True)
         try:
-            result = train(read_config(folder), folder)
+            result = train(read_config(folder), folder, asked_to_stop)
+        except Stopped:
+            raise
         except SmeltMatchError as error:
             record_failure(folder, error.message, error.hint)
             print(f"error: {error.message}", file=sys.stderr)
@@ -55,7 +62,7 @@ def command(folder: Path, cores: tuple[int, ...] = ()) -> list[str]:
 
 
 def main(args: list[str] | None = None) -> int:
-    """Train one folder's arm; 0 if its result is there, else 1."""
+    """Train one folder's arm; 0 if its result is there, 143 if SIGTERM stopped it and it is saved, else 1."""
     parser = argparse.ArgumentParser(prog="smelt_match.ablate.work", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tied", action="store_true", help="end when standard input does, as when the parent dies")
@@ -65,9 +72,19 @@ def main(args: list[str] | None = None) -> int:
         end_with_parent()
     if asked.cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {int(core) for core in asked.cores.split(",")})
-    from smelt_match.ablate.trainer import train_arm
+    with on_signal(signal.SIGTERM) as asked_to_stop:
+        from smelt_match.ablate.trainer import train_arm
 
-    return 0 if work(asked.folder, train_arm) else 1
+        return run(asked.folder, train_arm, asked_to_stop)
+
+
+def run(folder: Path, train: Trainer, asked_to_stop: Asked) -> int:
+    """Train the arm in a folder, and return the exit code of a worker."""
+    try:
+        return 0 if work(folder, train, asked_to_stop) else 1
+    except Stopped as stopped:
+        print(stopped.message, file=sys.stderr)
+        return stopped.exit_code
 
 
 def end_with_parent() -> None:

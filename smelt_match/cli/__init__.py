@@ -154,6 +154,7 @@ def _misused(error: Any) -> int:
         return 2
     faults = getattr(error.__cause__, "errors", None)
     if faults is not None:
+        message = message.replace(": Input should", ": should", 1)  # as faults of a file are told
         message = f"{message}, found {describe(faults()[0]['input'])}"
     return _told(error, message, "smelt-match --help, or smelt-match COMMAND --help", 2)
 

@@ -184,7 +184,7 @@ def status(
     output: options.Output = None,
     force: options.Force = False,
 ) -> int:
-    """Say how far each arm of a sweep is; the command that began the sweep goes on with it."""
+    """Say how far each arm and short run of a sweep is; the command that began the sweep goes on with it."""
     from smelt_match.ablate.run import status as states
     from smelt_match.cli.ablation import status_text
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from decimal import Decimal
 from typing import Any
 
 from smelt_match.ablate.compare import Row, Table
+from smelt_match.ablate.folder import ARMS, RATES, SHORTLIST
 from smelt_match.ablate.plan import Plan
 from smelt_match.ablate.points import Point
-from smelt_match.ablate.run import ArmState, Finished
+from smelt_match.ablate.run import Finished, RunState
 from smelt_match.ablate.statistics import LEVEL, POWER, Estimate
 from smelt_match.export import ablation, document
 from smelt_match.export.table import Column, Format, render
 from smelt_match.units import round_half_even
 
 NOT_ESTIMABLE = "not estimable"
+PARTS = {ARMS: "arms", SHORTLIST: "short runs of the shortlist", RATES: "short runs of learning rates"}
 STATUS = (
-    Column("name", "arm", left=True),
+    Column("part", "", data_only=True),
+    Column("name", "run", left=True),
     Column("state", "state", left=True),
     Column("reason", "", left=True),
 )
@@ -305,11 +309,28 @@ def _row_json(row: Row) -> dict[str, Any]:
     }
 
 
-def status_text(states: list[ArmState], shown: Format) -> str:
-    """The states of a folder's arms in a format."""
+def status_text(states: list[RunState], shown: Format) -> str:
+    """The states of a folder's runs in a format: the arms, and apart from them the short runs, where there are any."""
     if shown == "json":
-        arms = [{"name": arm.name, "state": arm.state, "reason": arm.reason or None} for arm in states]
-        return document.to_json({"schema_version": document.SCHEMA_VERSION, "arms": arms})
-    counts = {name: sum(arm.state == name for arm in states) for name in dict.fromkeys(arm.state for arm in states)}
-    note = f"{len(states)} arms: " + ", ".join(f"{count} {name}" for name, count in counts.items())
-    return render(STATUS, [vars(arm) for arm in states], shown, note)
+        arms, short = ([each for each in states if (each.part == ARMS) == full] for full in (True, False))
+        return document.to_json(
+            {
+                "schema_version": document.SCHEMA_VERSION,
+                "arms": [_state_json(arm) for arm in arms],
+                "short_runs": [{"part": run.part, **_state_json(run)} for run in short],
+            }
+        )
+    if shown == "csv":
+        return render(STATUS, [vars(run) for run in states], shown)
+    parts = []
+    for part, title in PARTS.items():
+        runs = [run for run in states if run.part == part]
+        if runs or part == ARMS:
+            counts = Counter(run.state for run in runs)
+            note = f"{len(runs)} {title}: " + ", ".join(f"{count} {name}" for name, count in counts.items())
+            parts.append(render(STATUS, [vars(run) for run in runs], shown, note))
+    return "\n".join(parts)
+
+
+def _state_json(run: RunState) -> dict[str, Any]:
+    return {"name": run.name, "state": run.state, "reason": run.reason or None}

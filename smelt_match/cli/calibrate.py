@@ -48,6 +48,7 @@ def calibrate(
     from smelt_match.export.document import to_json
     from smelt_match.export.table import render
     from smelt_match.report import calibrations as report
+    from smelt_match.report.laws import EXCLUDED
 
     shown = options.format_option(form)
     options.check_output(output, force)
@@ -60,10 +61,11 @@ def calibrate(
     if by is not None and not result.excess:
         raise BadInput(f"{endpoints}: {result.reference} is the only architecture, so that nobody exceeds its curve")
     if shown == "json":
-        text = to_json(result.document())
+        text = to_json(result.document() | laws.excluded_document(found))
     else:
         columns, rows = (report.METRICS, result.metric_rows()) if by is None else (report.EXCESS, result.excess_rows())
-        text = render(columns, rows, shown, "\n".join(result.words(by is not None)))
+        note = "\n".join([*result.words(by is not None), *laws.excluded_words(found)])
+        text = render([*columns, *EXCLUDED], [row | laws.excluded_row(found) for row in rows], shown, note)
     options.emit(text, output, force)
 
 

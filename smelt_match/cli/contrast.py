@@ -34,6 +34,7 @@ def length(
     from smelt_match.export.document import to_json
     from smelt_match.export.table import render
     from smelt_match.report import contrasts as report
+    from smelt_match.report.laws import EXCLUDED
     from smelt_match.scaling.contrasts import FAMILIES, curves, pairs, shape
 
     shown = options.format_option(form)
@@ -48,10 +49,11 @@ def length(
     if not shapes:
         raise BadInput(f"{table}: no pairs: {target} and {reference} share no scale and sparsity level")
     if shown == "json":
-        text = to_json(report.length_document(buckets, shapes))
+        text = to_json(report.length_document(buckets, shapes) | laws.excluded_document(found))
     else:
-        rows = report.length_rows(buckets, shapes)
-        text = render(report.length_columns(buckets), rows, shown, report.LENGTH_NOTE)
+        rows = [row | laws.excluded_row(found) for row in report.length_rows(buckets, shapes)]
+        note = "\n".join([report.LENGTH_NOTE, *laws.excluded_words(found)])
+        text = render([*report.length_columns(buckets), *EXCLUDED], rows, shown, note)
     options.emit(text, output, force)
 
 
@@ -73,6 +75,7 @@ def shots(
     from smelt_match.export.document import to_json
     from smelt_match.export.table import render
     from smelt_match.report import contrasts as report
+    from smelt_match.report.laws import EXCLUDED
     from smelt_match.scaling.contrasts import shot_gaps
 
     shown = options.format_option(form)
@@ -81,10 +84,12 @@ def shots(
     _both(found, target, reference)
     gaps = shot_gaps(_mean_scores(found, target, reference))
     if shown == "json":
-        text = to_json(report.shot_document(gaps, (target, reference)))
+        text = to_json(report.shot_document(gaps, (target, reference)) | laws.excluded_document(found))
     else:
+        rows = [row | laws.excluded_row(found) for row in report.shot_rows(gaps)]
         note = f"mean score over tasks; target: {target}, reference: {reference}; gap: target minus reference"
-        text = render(report.SHOTS, report.shot_rows(gaps), shown, note)
+        note = "\n".join([note, *laws.excluded_words(found)])
+        text = render([*report.SHOTS, *EXCLUDED], rows, shown, note)
     options.emit(text, output, force)
 
 

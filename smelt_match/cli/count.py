@@ -61,7 +61,8 @@ def count(
 
     `--convention all` compares every named convention. A Hugging Face config, or a folder with one, is counted with
     every field that bears on a budget; a field that is neither used nor known to be harmless is refused.
-    `--measure` builds the model and runs it on torch's meta device, and compares parameters, FLOPs and KV cache.
+    `--measure` builds the model and runs it on torch's meta device, and compares parameters, FLOPs and KV cache. A
+    config that only transformers can build is measured in part: its parameters are compared, and nothing is run.
     `--verify` takes no spec: it counts what sources print for real models and for the shipped specs.
     """
     from smelt_match.budget.conventions import CONVENTIONS
@@ -147,7 +148,7 @@ def _verify(asked: bool, shown: Format, output: Path | None, force: bool) -> Non
 def _measured(
     entry: Entry, text: str, override: Context | None, head: bool, faults: list[SmeltMatchError]
 ) -> Agreement:
-    """What was built and run, against its count under the paper's convention; why nothing was is put into `faults`."""
+    """What was built and run, against its count under the paper's convention; why none was run goes into `faults`."""
     from smelt_match.budget.count import context_of
     from smelt_match.measure.agreement import Agreement, agreement, imported_agreement
     from smelt_match.spec.family import countable
@@ -156,7 +157,10 @@ def _measured(
     wanted = context_of(spec, override)
     try:
         if entry.imported is not None:
-            return imported_agreement(spec, Path(text), wanted, head)
+            found = imported_agreement(spec, Path(text), wanted, head)
+            if found.missing is not None:
+                faults.append(found.missing)
+            return found
         return agreement(spec, wanted, head)
     except (BadInput, MissingExtra) as error:
         faults.append(error)

@@ -95,7 +95,8 @@ def fit(
         note = f"{report.FORMS[form]}\nminimised: {report.OBJECTIVE}"
         note += f"; shared: {', '.join(common)}" if common else ""
         note = "\n".join([note, *given])
-        text = render(report.FIT, report.fit_rows(fits), chosen, note)  # type: ignore[arg-type]
+        rows = [row | laws.trace_row(found, form, fixed, common) for row in report.fit_rows(fits)]
+        text = render([*report.FIT, *report.GIVEN], rows, chosen, note)  # type: ignore[arg-type]
     options.emit(text, output, force)
 
 
@@ -123,7 +124,8 @@ def _by_source(
         aggregate = report.fit_document(fits, form, common) | laws.trace_document(found, form, fixed)
         return to_json(report.subset_document(subsets, aggregate))
     note = "\n".join([report.FORMS[form], report.SUBSET_NOTE, *laws.trace_words(found, form, fixed)])
-    return render(report.SUBSETS, report.subset_rows(subsets), chosen, note)  # type: ignore[arg-type]
+    rows = [row | laws.trace_row(found, form, fixed, common) for row in report.subset_rows(subsets)]
+    return render([*report.SUBSETS, *report.GIVEN], rows, chosen, note)  # type: ignore[arg-type]
 
 
 def _recurrence(found: EndPoints, chosen: str) -> str:
@@ -140,7 +142,8 @@ def _recurrence(found: EndPoints, chosen: str) -> str:
     if chosen == "json":
         return to_json(report.recurrence_document(result) | laws.trace_document(found, "phi", {}))
     note = "\n".join([report.RECURRENCE_NOTE, *laws.trace_words(found, "phi", {})])
-    return render(report.RECURRENCE, [report.recurrence_row(result)], chosen, note)  # type: ignore[arg-type]
+    row = report.recurrence_row(result) | laws.trace_row(found, "phi", {})
+    return render([*report.RECURRENCE, *report.GIVEN], [row], chosen, note)  # type: ignore[arg-type]
 
 
 def _isoflop(found: EndPoints, chosen: str) -> str:
@@ -158,4 +161,5 @@ def _isoflop(found: EndPoints, chosen: str) -> str:
     if chosen == "json":
         return to_json(report.isoflop_document(curves) | laws.trace_document(found, "isoflop", {}))
     note = "\n".join([report.isoflop_note(curves), *laws.trace_words(found, "isoflop", {})])
-    return render(report.ISOFLOP, report.isoflop_rows(curves), chosen, note)  # type: ignore[arg-type]
+    rows = [row | laws.trace_row(found, "isoflop", {}) for row in report.isoflop_rows(curves)]
+    return render([*report.ISOFLOP, *report.GIVEN], rows, chosen, note)  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from smelt_match.errors import AnswerIsNo, BadInput, close_names
 
 if TYPE_CHECKING:
     from smelt_match.budget.surface import Surface
+    from smelt_match.export.table import Row
     from smelt_match.report.savings import Comparison
     from smelt_match.report.subsets import Subsets
     from smelt_match.scaling.bootstrap import Draws
@@ -78,6 +79,8 @@ def gain(
     """
     from smelt_match.export.document import to_json
     from smelt_match.export.table import render
+    from smelt_match.report.laws import CONVENTIONS
+    from smelt_match.report.savings import COMPARED
 
     shown = options.format_option(form)
     options.check_output(output, force)
@@ -93,6 +96,7 @@ def gain(
         _check_charts(charts, endpoints, by, force)
     given: list[str] = []
     trace: dict[str, Any] = {}
+    cells: Row = {"target": target, "reference": reference, "convention": CONVENTIONS["surface"]}
     if endpoints is None:
         _idle("needs ENDPOINTS to fit", {
             "--column": column, "--exclude": exclude, "--shared": shared, "--fix": fix, "--draws": draws,
@@ -110,12 +114,17 @@ def gain(
         drawn = laws.drawn(found, fits, draws, seed, not unpaired) if draws else None
         given = laws.trace_words(found, "surface", fixed)
         trace = {"shared": common, **laws.trace_document(found, "surface", fixed)}
+        cells |= laws.trace_row(found, "surface", fixed, common)
+        if drawn is not None:
+            cells |= {"draws": len(drawn), "paired": drawn.paired, "seed": seed}
         if common:
             given = [f"shared: {', '.join(common)}", *given]
         if by is not None:
             subsets = _subsets(found, fits, by, losses, members, budgets[0], sparsities[0], drawn)
+            cells |= {"flops": subsets.C, "sparsity": subsets.S}
+            rows = [row | cells for row in subsets.rows()]
             text = to_json(_traced(subsets.document(), trace, seed)) if shown == "json" else render(
-                subsets.columns(), subsets.rows(), shown, "\n".join([*subsets.words(), *given])
+                [*subsets.columns(), *COMPARED], rows, shown, "\n".join([*subsets.words(), *given])
             )  # fmt: skip
             options.emit(text, output, force)
             return
@@ -130,7 +139,9 @@ def gain(
     if shown == "json":
         text = to_json(_traced(comparison.document(), trace, seed))
     else:
-        text = render(comparison.columns(), comparison.rows(), shown, "\n".join([*comparison.words(), *given]))
+        rows = [row | cells for row in comparison.rows()]
+        note = "\n".join([*comparison.words(), *given])
+        text = render([*comparison.columns(), *COMPARED], rows, shown, note)
     options.emit(text, output, force)
 
 

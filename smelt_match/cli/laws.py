@@ -12,6 +12,7 @@ from smelt_match.errors import BadInput
 
 if TYPE_CHECKING:
     from smelt_match.budget.surface import Surface
+    from smelt_match.export.table import Row
     from smelt_match.scaling.bootstrap import Draws as BootstrapDraws
     from smelt_match.scaling.endpoints import EndPoints
     from smelt_match.scaling.fit import Fit, Optimizer
@@ -71,24 +72,54 @@ def _weighted(found: EndPoints, form: str) -> bool:
     return form != "isoflop" and "weight" in found.values and bool((found.values["weight"] != 1).any())
 
 
+def excluded_document(found: EndPoints) -> dict[str, Any]:
+    """The rows that were left out and why, as fields of a document."""
+    left_out = [{"condition": text, "rows": rows} for text, rows in found.table.left_out.items()]
+    return {"excluded": left_out, "num_rows_excluded": found.table.num_left_out}
+
+
+def excluded_words(found: EndPoints) -> list[str]:
+    """The same as a line under a table; none where no row was to be left out."""
+    if not found.table.left_out:
+        return []
+    return [f"rows left out: {found.table.num_left_out:,} ({_conditions(found)})"]
+
+
+def excluded_row(found: EndPoints) -> Row:
+    """The same as cells of each row of CSV."""
+    return {"excluded": _conditions(found), "num_rows_excluded": found.table.num_left_out}
+
+
+def _conditions(found: EndPoints) -> str:
+    return ", ".join(f"{text}: {rows:,}" for text, rows in found.table.left_out.items())
+
+
 def trace_document(found: EndPoints, form: str, fixed: Mapping[str, float]) -> dict[str, Any]:
     """What was given beside the rows, as fields of a document."""
-    left_out = [{"condition": text, "rows": rows} for text, rows in found.table.left_out.items()]
-    return {
-        "fixed": dict(fixed), "excluded": left_out, "num_rows_excluded": found.table.num_left_out,
-        "weighted": _weighted(found, form),
-    }  # fmt: skip
+    return {"fixed": dict(fixed), **excluded_document(found), "weighted": _weighted(found, form)}
 
 
 def trace_words(found: EndPoints, form: str, fixed: Mapping[str, float]) -> list[str]:
     """What was given beside the rows, as lines under a table; none where nothing was."""
-    lines = [f"given, not fitted: {', '.join(f'{name} = {value:g}' for name, value in fixed.items())}"] if fixed else []
-    if found.table.left_out:
-        each = ", ".join(f"{text}: {rows:,}" for text, rows in found.table.left_out.items())
-        lines.append(f"rows left out: {found.table.num_left_out:,} ({each})")
+    lines = [f"given, not fitted: {_fixed_words(fixed)}"] if fixed else []
+    lines += excluded_words(found)
     if _weighted(found, form):
         lines.append(f"rows weighted by column {found.headers['weight']!r}")
     return lines
+
+
+def trace_row(found: EndPoints, form: str, fixed: Mapping[str, float], shared: Sequence[str] = ()) -> Row:
+    """How it was counted and what was given beside the rows, as cells of each row of CSV."""
+    from smelt_match.report.laws import CONVENTIONS
+
+    return {
+        "convention": CONVENTIONS[form], "shared": ", ".join(shared), "fixed": _fixed_words(fixed),
+        **excluded_row(found), "weighted": _weighted(found, form),
+    }  # fmt: skip
+
+
+def _fixed_words(fixed: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} = {value:g}" for name, value in fixed.items())
 
 
 def surfaces_option(path: Path | None) -> dict[str, Surface]:

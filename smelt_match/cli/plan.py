@@ -11,8 +11,7 @@ from smelt_match.cli import laws, options
 from smelt_match.errors import BadInput, close_names
 
 if TYPE_CHECKING:
-    from smelt_match.export.table import Column, Row
-    from smelt_match.report.plans import Plan, Resolution
+    from smelt_match.report.plans import Resolution
     from smelt_match.scaling.planning import Candidate
 
 EXAMPLES = """Examples:
@@ -77,31 +76,11 @@ def plan(
     if shown == "json":
         text = to_json(found.document())
     elif shown == "csv":
-        text = render(_columns(), _rows(found), shown)
+        text = render(report.CSV, found.csv_rows(), shown)
     else:
         text = render(report.ALLOCATION, found.allocation_rows(), shown) + "\n"
         text += render(report.CHOICES, found.choice_rows(), shown, "\n".join(found.words()))
     options.emit(text, output, force)
-
-
-def _columns() -> list[Column]:
-    """The columns of the one table that CSV holds: the split of the budget, the models, and the seeds."""
-    from smelt_match.export.table import Column
-    from smelt_match.report import plans as report
-
-    both = {column.key: column for column in (*report.CHOICES, *report.ALLOCATION)}
-    last = both.pop("outside_the_fit")
-    own = [Column(name, name) for name in ("row", "flops", "convention")]
-    seeds = ("difference_nats", "spread_nats", "seeds_per_side", "runs", "power", "level")
-    return [*own, *both.values(), last, *(Column(name, name) for name in seeds)]
-
-
-def _rows(found: Plan) -> list[Row]:
-    """Rows of three kinds: ``optimum`` (F*, D*, TPP, L*), ``model`` and ``seeds``."""
-    document = found.document()
-    kinds = {"optimum": found.allocation_rows(), "model": found.choice_rows(), "seeds": [document["resolution"]]}
-    shared = {"flops": found.C, "convention": document["convention"]}
-    return [{"row": kind, **shared, **row} for kind, rows in kinds.items() for row in rows if row is not None]
 
 
 def _suits(surface: str, layout: str) -> bool:

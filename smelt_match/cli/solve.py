@@ -145,6 +145,8 @@ def solve(
     entries = _baselines(expand(baseline), baseline)
     if study is not None and (no_study or len(entries) > 1):
         raise BadInput(f"--study {study}: " + ("excludes --no-study" if no_study else "one study holds one baseline"))
+    if trials is not None and no_study:
+        raise BadInput(f"--trials {trials}: excludes --no-study")
     stepping = step_time.check_objective(objective, len(entries), no_study, device, tokens)
     heads = _heads(keep, free_heads, free_kv_heads)
     budgets = tuple(part.strip() for part in match.split(","))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from pathlib import Path
@@ -88,7 +89,7 @@ def train(
     from smelt_match.train.run import train_run
     from smelt_match.train.schedule import forks_option
     from smelt_match.train.shards import Shards
-    from smelt_match.train.stop import on_sigterm
+    from smelt_match.train.stop import on_signal
     from smelt_match.train.world import check_device, default_device
 
     shown = options.format_option(form)
@@ -108,7 +109,7 @@ def train(
         validation_tokens=validation_tokens, log_every=log_every, save_every=save_every,
         keep_checkpoints="all" if keep_all else "last",
     )  # fmt: skip
-    with on_sigterm() as asked_to_stop:
+    with on_signal(signal.SIGTERM) as asked_to_stop:
         results = train_run(config, run, _reporter(), tensorboard, asked_to_stop)
     if _leads():
         options.emit(_text(config, results, shown), output, force)

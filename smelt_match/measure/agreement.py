@@ -61,6 +61,7 @@ class Agreement:
         documents: Lengths of the causal documents of the run; empty where nothing was run.
         convention: What was billed.
         reason: Why nothing could be measured, or what was not; empty otherwise.
+        missing: The library without which nothing was run, where that is the reason.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Agreement:
     convention: str
     checks: tuple[Check, ...] = ()
     reason: str = ""
+    missing: MissingExtra | None = None
 
     @property
     def different(self) -> list[Check]:
@@ -89,7 +91,8 @@ class Agreement:
         what = "built parameters" + (" and executed FLOPs" if self.documents else "")
         tail = f"; {self.reason}" if self.reason else ""
         are = "equal the counts" if self.documents else "equal the count"
-        return f"measured: {what} {are} (difference 0){tail}"
+        part = "" if self.documents else " in part"
+        return f"measured{part}: {what} {are} (difference 0){tail}"
 
     def as_json(self) -> dict[str, Any]:
         """The result as JSON."""
@@ -232,7 +235,8 @@ def attempt(spec: ModelSpec, wanted: Context, head: bool = False, trace: bool = 
         return agreement(spec, wanted, head, trace)
     except (BadInput, MissingExtra) as error:
         first = error.message.splitlines()[0].removeprefix(f"{spec.name}: ")
-        return Agreement(spec.name, (), "paper", reason=first)
+        library = error if isinstance(error, MissingExtra) else None
+        return Agreement(spec.name, (), "paper", reason=first, missing=library)
 
 
 def imported_agreement(spec: ModelSpec, path: Path, wanted: Context, head: bool = False) -> Agreement:
@@ -253,5 +257,6 @@ def imported_agreement(spec: ModelSpec, path: Path, wanted: Context, head: bool 
             raise type(error)(f"{error.message}; and ours cannot be built: {ours.reason}", error.hint) from error
         return replace(ours, reason="; ".join(filter(None, (ours.reason, error.message))))
     if not ours.checks:
-        return Agreement(spec.name, (), "all parameters", (check,), f"nothing was run: {ours.reason}")
+        reason = f"nothing was run: {ours.reason}"
+        return Agreement(spec.name, (), "all parameters", (check,), reason, ours.missing)
     return replace(ours, checks=(*ours.checks, check))

@@ -104,12 +104,19 @@ class LoopedTransformer(nn.Module):
             cache: Keys and values of earlier tokens, to be extended by these; only without gradients.
             last_only: Whether to score the last position only, as (B, 1, V).
             watch: Called after each visit, with what it changed.
+
+        Raises:
+            BadInput: The tokens are no integers of shape (rows, tokens), or there are none; or, on a CPU, one of them
+                is not in the vocabulary.
         """
-        if tokens_BS.dim() != 2:
-            raise BadInput(f"tokens: shape (rows, tokens) is wanted, found {tuple(tokens_BS.shape)}")
+        if tokens_BS.dim() != 2 or tokens_BS.numel() == 0:
+            shape = tuple(tokens_BS.shape)
+            raise BadInput(f"tokens: shape (rows, tokens) with at least one of each is wanted, found {shape}")
+        if tokens_BS.dtype not in (torch.int64, torch.int32):
+            raise BadInput(f"tokens: int64 ids are wanted, found {tokens_BS.dtype}")
         reach = self._reach(tokens_BS, segment_ids_BS, cache)
         rotation = Rotation(reach.positions, self.spec.head_dim, self.spec.rope_theta)
-        x_BSH, losses = self.embedding(tokens_BS), []
+        x_BSH, losses = self._embed(tokens_BS), []
         past = 0 if cache is None else cache.tokens
         kept: dict[int, KeysAndValues | None] = {}  # of each block's first visit, where later ones read them
         for visit, index in enumerate(self.visits):
@@ -125,6 +132,13 @@ class LoopedTransformer(nn.Module):
                     self._router(index).count(balance.load_E)
         aux_loss = torch.stack(losses).mean() if losses else torch.zeros((), device=x_BSH.device)
         return Output(self._logits(x_BSH[:, -1:] if last_only else x_BSH), aux_loss)
+
+    def _embed(self, tokens_BS: Tensor) -> Tensor:
+        try:
+            return self.embedding(tokens_BS)  # type: ignore[no-any-return]
+        except IndexError:  # on a CPU torch looks for itself, on other devices it cannot tell
+            least, most = (int(end) for end in tokens_BS.aminmax())
+            raise BadInput(f"tokens: ids from 0 to {self.vocab_size - 1} are wanted, found {least} to {most}") from None
 
     def block(self, index: int) -> Block:
         """One of the stored blocks, from 0."""

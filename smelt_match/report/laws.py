@@ -80,6 +80,26 @@ CERTIFICATE = (
 )
 FIT = (Column("arch", "architecture", left=True), *COEFFICIENTS, *CERTIFICATE)
 
+EXCLUDED = (
+    Column("excluded", "rows left out", data_only=True),
+    Column("num_rows_excluded", "their number", data_only=True),
+)
+AS_COUNTED = "as the end points count it"
+CONVENTIONS = {
+    "surface": f"F {AS_COUNTED}",
+    "chinchilla": f"F = 6·N, N {AS_COUNTED}",
+    "phi": f"N {AS_COUNTED}",
+    "isoflop": f"C = 6·N·D, N {AS_COUNTED}",
+}
+# What a note says under other formats' tables.
+GIVEN = (
+    Column("convention", "convention", data_only=True),
+    Column("shared", "shared", data_only=True),
+    Column("fixed", "given, not fitted", data_only=True),
+    *EXCLUDED,
+    Column("weighted", "weighted", data_only=True),
+)
+
 
 def fit_rows(fits: Mapping[str, Fit]) -> list[Row]:
     """A row an architecture."""

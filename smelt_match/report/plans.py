@@ -36,6 +36,18 @@ CHOICES = (
 )
 
 
+def _csv_columns() -> list[Column]:
+    both = {column.key: column for column in (*CHOICES, *ALLOCATION)}
+    last = both.pop("outside_the_fit")
+    own = ("row", "flops", "convention")
+    seeds = ("difference_nats", "spread_nats", "seeds_per_side", "runs", "power", "level")
+    return [*(Column(name, name) for name in own), *both.values(), last, *(Column(name, name) for name in seeds)]
+
+
+# Of the one table that CSV holds: the split of the budget, the models, and the seeds.
+CSV = tuple(_csv_columns())
+
+
 @dataclass(frozen=True)
 class Resolution:
     """How many runs tell a difference.
@@ -113,6 +125,13 @@ class Plan:
             for name, choices in self.choices.items()
             for one in choices
         ]  # fmt: skip
+
+    def csv_rows(self) -> list[Row]:
+        """Rows of three kinds: ``optimum`` (F*, D*, TPP, L*), ``model`` and ``seeds``."""
+        document = self.document()
+        kinds = {"optimum": self.allocation_rows(), "model": self.choice_rows(), "seeds": [document["resolution"]]}
+        shared = {"flops": self.C, "convention": document["convention"]}
+        return [{"row": kind, **shared, **row} for kind, rows in kinds.items() for row in rows if row is not None]
 
     def words(self) -> list[str]:
         """What stands under the tables."""

@@ -10,7 +10,7 @@ from typing import Any
 from smelt_match.budget.surface import Surface
 from smelt_match.export.document import SCHEMA_VERSION
 from smelt_match.export.table import Column, Row
-from smelt_match.report.laws import OUTSIDE, coefficients_json, finite, fixed_point, share
+from smelt_match.report.laws import GIVEN, OUTSIDE, coefficients_json, finite, fixed_point, share
 from smelt_match.scaling.bootstrap import Draws
 from smelt_match.scaling.compare import Saving
 from smelt_match.scaling.fit import Fit
@@ -41,6 +41,15 @@ COLUMNS = (
     Column("tokens_target", "D*", data_only=True),
     Column("tokens_reference", "D* of reference", data_only=True),
     Column("loss", "L*", data_only=True),
+)
+# What a note says under other formats' tables: who was compared, how it was counted and fitted, and the bootstrap.
+COMPARED = (
+    Column("target", "target", data_only=True),
+    Column("reference", "reference", data_only=True),
+    *GIVEN,
+    Column("draws", "draws", data_only=True),
+    Column("paired", "paired", data_only=True),
+    Column("seed", "seed", data_only=True),
 )
 INTERVALS = tuple(column.key for column in COLUMNS if column.key.endswith(("_low", "_high")))
 

@@ -28,6 +28,8 @@ COLUMNS = (
     Column("flag", "flag", left=True),
     Column("outside_the_fit", "outside the fit", left=True),
     Column("sources", "sources", data_only=True),
+    Column("flops", "C", data_only=True),
+    Column("sparsity", "S", data_only=True),
 )
 
 

@@ -143,7 +143,7 @@ def expand(text: str) -> list[Entry]:
     family's baselines; a pattern (``200m_*``) gives every shipped spec it matches.
     """
     if looks_like_path(text) or (text not in shipped() and _is_there(text)):
-        return _with_known_controls(read_specs(Path(text)), text)
+        return _with_known_controls(read_specs(Path(text)), Path(text))
     entries = shipped()
     if text in entries:
         return [entries[text]]
@@ -160,14 +160,20 @@ def expand(text: str) -> list[Entry]:
     return members
 
 
-def _with_known_controls(entries: list[Entry], where: str) -> list[Entry]:
+def _with_known_controls(entries: list[Entry], path: Path) -> list[Entry]:
     """The entries of a user's file, whose controls must be shipped specs or the model itself."""
-    faults = [
-        f"{where}: {entry.spec.name}: control: {name!r} is not a shipped spec"
-        for entry in entries
+    unknown = {
+        index: name
+        for index, entry in enumerate(entries)
         if (name := getattr(entry.spec, "control", None)) not in (None, entry.spec.name) and name not in shipped()
-    ]
-    if faults:
+    }
+    if unknown:
+        document = load(read_text(path, "spec file"), str(path))
+        faults = []
+        for index, name in unknown.items():
+            keys = (("models", index, "control"), ("defaults", "control"))
+            key = next((key for key in keys if key in document.lines), ("control",))
+            faults.append(f"{document.place(key)}: {name!r} is not a shipped spec")
         raise BadInput("\n".join(faults), "name a shipped spec, or leave control out: then it is this model with E = k")
     return entries
 

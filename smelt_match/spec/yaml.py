@@ -172,6 +172,9 @@ def _sentence(fault: Any) -> str:
         return "required key is missing"
     if fault["type"] in ("dict_type", "model_type"):
         return f"expected keys and values, found {describe(fault['input'])}"
+    if fault["type"] == "string_pattern_mismatch" and fault["loc"][-1] == "name":
+        words = "expected a name of up to 100 letters, digits, '.', '_' and '-' that begins with a letter or digit"
+        return f"{words}, found {describe(fault['input'])}"
     message = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input ")
     if fault["type"] == "value_error":
         return message

@@ -1,4 +1,4 @@
-"""A run that is asked to stop: SIGTERM, as Slurm and other schedulers send it before they kill.
+"""A run that is asked to stop by a signal: SIGTERM, as Slurm and other schedulers send it before they kill.
 
 The step that runs is finished and saved, and the process ends with 143 (128 + SIGTERM), which is what a shell and Slurm
 report of a process that SIGTERM ended. The same command goes on.
@@ -21,8 +21,8 @@ def never() -> bool:
 
 
 @contextmanager
-def on_sigterm() -> Iterator[Asked]:
-    """Whether SIGTERM came since, instead of its ending this process. A second one ends it as ever.
+def on_signal(number: signal.Signals) -> Iterator[Asked]:
+    """Whether a signal came since, instead of its doing what it did before. A second one does that, as ever.
 
     Signals reach the main thread alone; in any other, nobody asks.
     """
@@ -30,14 +30,15 @@ def on_sigterm() -> Iterator[Asked]:
         yield never
         return
     came = False
+    before = signal.getsignal(number)
 
     def note(*_: Any) -> None:
         nonlocal came
         came = True
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(number, before)
 
-    before = signal.signal(signal.SIGTERM, note)
+    signal.signal(number, note)
     try:
         yield lambda: came
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(number, before)

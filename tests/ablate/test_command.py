@@ -117,6 +117,22 @@ def test_a_sweep_of_learning_rates_says_which_each_point_has(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("quick")
+def test_the_status_lists_short_runs_apart_from_the_arms(cli: Cli, snapshot: SnapshotAssertion) -> None:
+    asked = (*COUNT, "--shortlist", "2", "--lr-sweep", "--yes", "--no-probe", "--out", "swept")
+    assert cli(*asked).code == 0
+    lost = Path("swept/shortlist/nano_s85-count-2-match2-rung1")
+    (lost / "ablation.json").unlink()
+    (lost / "failure.json").write_text('{"message": "loss is nan at step 7", "hint": ""}')
+    for form in ("table", "md", "tex", "csv", "json"):
+        told = cli("ablate", "status", "swept", "--format", form)
+        assert (told.code, told.err) == (0, "")
+        assert told.out == snapshot(name=form)
+    document = json.loads(told.out)
+    assert [arm["name"] for arm in document["arms"]] == ["nano_s85-count-1-seed0", "nano_s85-count-2-seed0"]
+    assert {run["part"] for run in document["short_runs"]} == {"shortlist", "rates"}
+
+
+@pytest.mark.usefixtures("quick")
 def test_failed_arms_are_told_at_the_end_beside_the_table_of_the_others(cli: Cli) -> None:
     assert cli(*COUNT, "--yes", "--no-probe", "--out", "kept").code == 0
     for place in Path("kept/arms").iterdir():

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from smelt_match.ablate.folder import failure, state, write_run
+from smelt_match.ablate.folder import FAILURE, failure, state, write_run
 from smelt_match.ablate.launch import Local, Slot, local_slots
 from smelt_match.ablate.result import read_result
 from smelt_match.ablate.run import run
@@ -113,6 +113,23 @@ def test_a_stopped_arm_goes_on(arms: list[Path]) -> None:
     thread.join(DEADLINE)
     assert state(arms[0]) == "stopped"
     Local(SLOTS, worker=worker).run([arms[0]], lambda _: None)
+    assert state(arms[0]) == "done"
+
+
+def test_an_arm_that_was_asked_to_stop_has_not_failed_and_goes_on(arms: list[Path]) -> None:
+    mood(arms[0], "until asked")
+    told: list[str] = []
+    launcher = Local(SLOTS, worker=worker)
+    thread = threading.Thread(target=launcher.run, args=([arms[0]], told.append))
+    thread.start()
+    until(lambda: (arms[0] / "begun").exists())
+    (child,) = launcher._children
+    child.send_signal(signal.SIGTERM)
+    thread.join(DEADLINE)
+    assert state(arms[0]) == "stopped"
+    assert not (arms[0] / FAILURE).exists()
+    assert told[-1] == "arm0: stopped before its end; what it had trained is saved"
+    Local(SLOTS, worker=worker).run([arms[0]], told.append)
     assert state(arms[0]) == "done"
 
 

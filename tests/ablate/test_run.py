@@ -122,6 +122,18 @@ def test_where_and_how_it_runs_may_change(sweep: Build, tmp_path: Path) -> None:
     assert len(go(sweep(seeds=1, device="cuda", corpus="moved"), tmp_path / "s").results) == 3
 
 
+def test_short_runs_that_were_stopped_decide_nothing(sweep: Build, tmp_path: Path) -> None:
+    class Stopping(Inline):
+        def run(self, folders: Any, _: Any) -> None:
+            for folder in folders:
+                (folder / "begun").touch()
+
+    with pytest.raises(AnswerIsNo, match=r"rate-x0\.5: stopped before its end; what it had trained is saved"):
+        go(sweep(seeds=1, lr_sweep=True), tmp_path / "s", Stopping())
+    finished = go(sweep(seeds=1), tmp_path / "t", Stopping())
+    assert set(finished.failures.values()) == {"stopped before its end; what it had trained is saved"}
+
+
 def test_a_folder_of_something_else_is_refused_and_left_alone(sweep: Build, tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("dear")
     with pytest.raises(BadInput, match="is not a sweep's folder, and is not empty"):

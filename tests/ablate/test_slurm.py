@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ from types import ModuleType
 import pytest
 
 from smelt_match.ablate.folder import failure, state, write_run
-from smelt_match.ablate.slurm import Slurm
+from smelt_match.ablate.slurm import Slurm, Task
 from smelt_match.errors import BadInput, MissingExtra
 from tests.ablate import trainers
 from tests.ablate.conftest import run_of
@@ -112,6 +113,29 @@ def test_closing_cancels_what_is_queued_and_what_runs(arms: list[Path]) -> None:
     until(lambda: not subprocess.run(["squeue", "-h", "-j", job], capture_output=True, check=False).stdout.strip())
     thread.join(DEADLINE)
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(("number", "jobs"), [(signal.SIGTERM, 1), (signal.SIGUSR2, 2)])
+def test_a_job_that_is_asked_to_stop_saves_its_arm_first(arms: list[Path], number: signal.Signals, jobs: int) -> None:
+    """SIGTERM leaves it to Slurm to queue the job again; after SIGUSR2 submitit does that, in its local queue, too."""
+    from submitit import LocalExecutor
+
+    (arms[0].parent / "arm0.mood").write_text("until asked")
+    executor = LocalExecutor(arms[0].parents[1] / "local")
+    executor.update_parameters(timeout_min=2)
+    job = executor.submit(Task(moody), str(arms[0]))
+    until(lambda: (arms[0] / "begun").exists())
+    assert state(arms[0]) == "running"
+    (worker,) = _worker_pids(job._process.pid)
+    os.kill(worker, number)
+    assert job.result() is True
+    assert state(arms[0]) == "done"
+    assert job.stdout().count("Starting with JobEnvironment") == jobs
+
+
+def _worker_pids(controller: int) -> list[int]:
+    """The processes that submitit's controller has started."""
+    return [int(pid) for pid in Path(f"/proc/{controller}/task/{controller}/children").read_text().split()]
 
 
 def test_a_machine_without_sbatch_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 
 from smelt_match.ablate.result import ArmResult, Horizon, SourceLoss
-from smelt_match.ablate.work import end_with_parent, work
-from smelt_match.errors import BadInput
+from smelt_match.ablate.work import end_with_parent, run
+from smelt_match.errors import BadInput, Stopped
 from smelt_match.train.config import TrainConfig
+from smelt_match.train.stop import Asked, never, on_signal
 
 SOURCES = (("stdlib", "Code", 4000, 12000), ("pages", "Web", 1000, 5000))
 
@@ -57,7 +58,7 @@ def quick(config: TrainConfig, folder: Path) -> ArmResult:
     return ArmResult(horizons=horizons, tokens_digest=digest)
 
 
-def moody(config: TrainConfig, folder: Path) -> ArmResult:
+def moody(config: TrainConfig, folder: Path, asked_to_stop: Asked = never) -> ArmResult:
     """As `quick`, unless a file of the sweep's folder says what this arm does instead."""
     mood = folder.parent / f"{folder.name}.mood"
     match mood.read_text() if mood.exists() else "":
@@ -74,6 +75,12 @@ def moody(config: TrainConfig, folder: Path) -> ArmResult:
             if not (folder / "begun").exists():
                 (folder / "begun").touch()
                 time.sleep(600)
+        case "until asked":
+            if not (folder / "begun").exists():
+                (folder / "begun").touch()
+                while not asked_to_stop():
+                    time.sleep(0.01)
+                raise Stopped("trunk: stopped, and saved")
     return quick(config, folder)
 
 
@@ -90,4 +97,5 @@ def tied(folder: Path, cores: tuple[int, ...]) -> list[str]:
 if __name__ == "__main__":
     if sys.argv[3:] == ["tied"]:
         end_with_parent()
-    sys.exit(0 if work(Path(sys.argv[1]), moody) else 1)
+    with on_signal(signal.SIGTERM) as asked:
+        sys.exit(run(Path(sys.argv[1]), moody, asked))

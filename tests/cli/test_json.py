@@ -29,6 +29,7 @@ BUDGET = {
     "kv_elements_per_token",
 }
 SOLVE = ("solve", "--loop", "mid50x2", "--format", "json", "--trials", "5", "--no-measure")
+PLAIN = ("solve", "--loop", "mid50x2", "--format", "json", "--no-measure")
 
 
 def integers(values: dict[str, Any], keys: set[str]) -> None:
@@ -75,7 +76,7 @@ def test_solve_tells_baseline_layout_convention_floors_and_matches(cli: Cli) -> 
 
 
 def test_every_deviation_follows_from_the_budgets(cli: Cli) -> None:
-    document = json.loads(cli(*SOLVE, "--baseline", "200m_s95", "--no-study").out)
+    document = json.loads(cli(*PLAIN, "--baseline", "200m_s95", "--no-study").out)
     theirs = document["baseline"]["budget"]
     keys = {"params": "params_total", "kv": "kv_elements_per_token", "flops": "flops_train_per_token"}
     for match in document["matches"]:
@@ -84,7 +85,7 @@ def test_every_deviation_follows_from_the_budgets(cli: Cli) -> None:
 
 
 def test_ranks_count_up_within_a_policy(cli: Cli) -> None:
-    document = json.loads(cli(*SOLVE, "--baseline", "nano_s85", "--no-study", "--top", "3", "--match", "flops,kv").out)
+    document = json.loads(cli(*PLAIN, "--baseline", "nano_s85", "--no-study", "--top", "3", "--match", "flops,kv").out)
     shape(document)
     ranks = [match["rank"] for match in document["matches"] if match["policy"] == "uniform"]
     assert ranks == list(range(1, len(ranks) + 1))
@@ -92,13 +93,13 @@ def test_ranks_count_up_within_a_policy(cli: Cli) -> None:
 
 
 def test_a_row_that_the_paper_does_not_print_is_null(cli: Cli) -> None:
-    assert json.loads(cli(*SOLVE, "--baseline", "nano_s85", "--no-study").out)["published"] is None
+    assert json.loads(cli(*PLAIN, "--baseline", "nano_s85", "--no-study").out)["published"] is None
     args = ("solve", "--baseline", "200m_s95", "--loop", "full x2", "--format", "json", "--no-study", "--no-measure")
     assert json.loads(cli(*args).out)["published"] is None
 
 
 def test_a_published_row_that_cannot_be_counted_has_no_budget(cli: Cli) -> None:
-    published = json.loads(cli(*SOLVE, "--baseline", "200m_s0", "--no-study").out)["published"]
+    published = json.loads(cli(*PLAIN, "--baseline", "200m_s0", "--no-study").out)["published"]
     assert published["name"] == "200m_s0_smelt"
     assert published["budget"] is None
     assert published["deviation"] is None
@@ -106,11 +107,11 @@ def test_a_published_row_that_cannot_be_counted_has_no_budget(cli: Cli) -> None:
 
 
 def test_a_skipped_study_is_null(cli: Cli) -> None:
-    assert json.loads(cli(*SOLVE, "--baseline", "nano_s85", "--no-study").out)["study"] is None
+    assert json.loads(cli(*PLAIN, "--baseline", "nano_s85", "--no-study").out)["study"] is None
 
 
 def test_a_family_gives_a_result_for_each_baseline(cli: Cli) -> None:
-    document = json.loads(cli(*SOLVE, "--baseline", "smelt", "--no-study").out)
+    document = json.loads(cli(*PLAIN, "--baseline", "smelt", "--no-study").out)
     assert set(document) == {"schema_version", "results"}
     assert len(document["results"]) == 16
     assert len({result["baseline"]["name"] for result in document["results"]}) == 16
@@ -119,7 +120,7 @@ def test_a_family_gives_a_result_for_each_baseline(cli: Cli) -> None:
 
 
 def test_without_a_match_the_reason_is_told(cli: Cli) -> None:
-    ran = cli(*SOLVE, "--baseline", "nano_s85", "--no-study", "--tolerance", "0.01%")
+    ran = cli(*PLAIN, "--baseline", "nano_s85", "--no-study", "--tolerance", "0.01%")
     assert ran.code == 1
     document = json.loads(ran.out)
     shape(document)

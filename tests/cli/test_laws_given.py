@@ -56,6 +56,62 @@ def test_a_gain_carries_its_seed_and_what_was_given(cli: Cli, by: tuple[str, ...
     assert "rows left out: 36 (scale=100m: 36)" in out
 
 
+@pytest.mark.parametrize("by", [(), ("--by", "source", "--sources", "loss_0")])
+@pytest.mark.parametrize("command", ["fit endpoints.csv", "gain endpoints.csv --draws 40 --seed 7 --unpaired"])
+def test_csv_names_the_convention_and_what_was_given_in_every_row(cli: Cli, command: str, by: tuple[str, ...]) -> None:
+    given = (*command.split(), "--fix", "b=0.15", "--shared", "a,c", "-x", "scale=100m", *by, "-f", "csv")
+    rows = list(csv.DictReader(io.StringIO(cli(*given).out)))
+    assert rows
+    told = {
+        "convention": "F as the end points count it", "shared": "a, c", "fixed": "b = 0.15",
+        "excluded": "scale=100m: 36", "num_rows_excluded": "36", "weighted": "False",
+    }  # fmt: skip
+    if command.startswith("gain"):
+        told |= {"target": "smelt", "reference": "baseline", "draws": "40", "paired": "False", "seed": "7"}
+    for row in rows:
+        assert {name: row[name] for name in told} == told
+        assert "gain" not in row or row["flops"]
+
+
+@pytest.mark.parametrize(
+    ("form", "convention"),
+    [("chinchilla", "F = 6·N, N as the end points count it"), ("isoflop", "C = 6·N·D, N as the end points count it")],
+)
+def test_csv_of_other_forms_names_their_convention(cli: Cli, form: str, convention: str) -> None:
+    given = ("fit", "endpoints.csv", "--form", form, "--column", "params=flops_per_token", "-f", "csv")
+    rows = list(csv.DictReader(io.StringIO(cli(*given).out)))
+    assert {row["convention"] for row in rows} == {convention}
+
+
+def test_csv_of_the_papers_surfaces_names_what_it_compares(cli: Cli) -> None:
+    for row in csv.DictReader(io.StringIO(cli("gain", "-f", "csv").out)):
+        assert (row["target"], row["convention"], row["seed"]) == ("smelt", "F as the end points count it", "")
+
+
+@pytest.mark.parametrize(
+    ("command", "condition", "rows"),
+    [
+        ("fit endpoints.csv", "scale=100m", 36),
+        ("calibrate endpoints.csv --score score_*", "scale=100m", 36),
+        ("calibrate endpoints.csv --score score_* --by scale", "scale=100m", 36),
+        ("contrast length lengths.csv", "length=512", 32),
+        ("contrast shots shots.csv", "shots=1", 10),
+    ],
+)
+def test_rows_that_were_left_out_are_noted_with_their_reason(cli: Cli, command: str, condition: str, rows: int) -> None:
+    given = (*command.split(), "--exclude", condition, "-f")
+    for form in ("table", "md", "tex"):
+        ran = cli(*given, form)
+        assert (ran.code, ran.err) == (0, "")
+        assert f"rows left out: {rows} ({condition}: {rows})" in ran.out
+    document = json.loads(cli(*given, "json").out)
+    assert document["excluded"] == [{"condition": condition, "rows": rows}]
+    assert document["num_rows_excluded"] == rows
+    for row in csv.DictReader(io.StringIO(cli(*given, "csv").out)):
+        assert (row["excluded"], row["num_rows_excluded"]) == (f"{condition}: {rows}", str(rows))
+    assert "rows left out" not in cli(*command.split()).out
+
+
 @pytest.mark.parametrize(
     ("command", "told"),
     [

@@ -148,9 +148,19 @@ def test_without_transformers_a_model_that_we_build_is_measured_by_us(cli: Cli, 
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_a_config_that_is_not_run_for_want_of_a_library_ends_with_the_install_line(cli: Cli, without: Any) -> None:
+    pytest.importorskip("transformers")
+    without("fvcore")
+    ran = cli("count", CONFIGS / "qwen3-0.6b.json", "--measure", "--context", "9")
+    assert ran.code == 3
+    assert "measured in part: built parameters equal the count (difference 0); nothing was run: " in ran.out
+    assert ran.err == "error: measuring: fvcore is not installed\nhint: pip install 'smelt-match'\n"
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_an_imported_config_is_compared_with_the_class_of_transformers(cli: Cli) -> None:
     pytest.importorskip("transformers")
     ran = cli("count", CONFIGS / "deepseek-v2-lite.json", "--measure")
     assert ran.code == 0
     assert "counted 15,706,484,224, measured 15,706,484,224 (transformers)" in ran.out
-    assert "measured: built parameters equal the count (difference 0); nothing was run: " in ran.out
+    assert "measured in part: built parameters equal the count (difference 0); nothing was run: " in ran.out

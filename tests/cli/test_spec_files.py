@@ -22,6 +22,13 @@ def test_an_unknown_spec_is_refused_with_close_names(cli: Cli, name: str, close:
 @pytest.mark.parametrize(
     ("key", "value", "told"),
     [
+        (
+            "name",
+            "'a b!'",
+            "1: name: expected a name of up to 100 letters, digits, '.', '_' and '-' that begins with a "
+            "letter or digit, found 'a b!'",
+        ),
+        ("control", "nowhere", "10: control: 'nowhere' is not a shipped spec"),
         ("hidden_size", "3e-4", "2: hidden_size: should be a valid integer, found 0.0003"),
         ("hidden_size", "1e3", "2: hidden_size: should be a valid integer, found 1000.0"),
         ("hidden_size", "2.5", "2: hidden_size: should be a valid integer, found 2.5"),
@@ -126,6 +133,20 @@ def test_every_fault_of_a_family_is_told_at_its_line(cli: Cli) -> None:
         "family.yaml:4: models.0: head_dim 63 is odd",
         "family.yaml:16: models.3.name: 'b' names two models",
         "family.yaml:17: models.4.num_layers: should be greater than or equal to 1, found 0",
+    )
+
+
+def test_each_unknown_control_of_a_family_is_told_with_its_line(cli: Cli) -> None:
+    keys = "".join(f"  {key}: {value}\n" for key, value in MODEL.items() if key != "name")
+    text = (
+        f"family: f\ndefaults:\n  control: nowhere\n{keys}models:\n  - {{name: a, control: nothing}}\n  - {{name: b}}\n"
+    )
+    Path("family.yaml").write_text(text)
+    refused(
+        cli("count", "family.yaml"),
+        "family.yaml:13: models.0.control: 'nothing' is not a shipped spec",
+        "family.yaml:3: defaults.control: 'nowhere' is not a shipped spec",
+        "hint: name a shipped spec",
     )
 
 

@@ -68,6 +68,44 @@ def test_the_cache_has_a_slot_for_each_visit(tmp_path: Path, load: Load) -> None
     torch.testing.assert_close(torch.cat(found, dim=1), ours(x).logits_BSV, rtol=0, atol=TOLERANCE)
 
 
+@pytest.mark.filterwarnings("ignore")
+@torch.no_grad()
+def test_hidden_states_are_those_of_the_embedding_and_after_each_visit(tmp_path: Path, load: Load) -> None:
+    """As transformers' own models have them: the last one is what the head reads, after the final norm."""
+    ours, x = looped("mid50x2", **SPLIT), tokens(length=7)
+    export_looped(ours, tmp_path / "out")
+    theirs = load(tmp_path / "out", trust_remote_code=True)
+    seen: list[torch.Tensor] = [ours.embedding(x)]
+    ours(x, watch=lambda _visit, _before, after, _balance: seen.append(after))
+    assert ours.final_norm is not None
+    seen[-1] = ours.final_norm(seen[-1])
+    found = theirs(x, output_hidden_states=True)
+    assert len(found.hidden_states) == 1 + len(ours.visits) == len(seen)
+    for state, wanted in zip(found.hidden_states, seen, strict=True):
+        torch.testing.assert_close(state, wanted, rtol=0, atol=TOLERANCE)
+    assert torch.equal(theirs.lm_head(found.hidden_states[-1]), found.logits)
+    assert theirs(x).hidden_states is None
+    theirs.config.output_hidden_states = True
+    assert len(theirs.model(x).hidden_states) == len(seen)
+    assert theirs(x, output_hidden_states=False).hidden_states is None
+
+
+@pytest.mark.filterwarnings("ignore")
+@torch.no_grad()
+def test_outputs_are_tuples_where_no_dictionary_is_wanted(tmp_path: Path, load: Load) -> None:
+    ours, x = looped(), tokens()
+    export_looped(ours, tmp_path / "out")
+    theirs = load(tmp_path / "out", trust_remote_code=True)
+    wanted = theirs(x, labels=x, output_hidden_states=True, use_cache=False)
+    loss, logits, states = theirs(x, labels=x, output_hidden_states=True, use_cache=False, return_dict=False)
+    assert torch.equal(loss, wanted.loss)
+    assert torch.equal(logits, wanted.logits)
+    assert len(states) == 1 + len(ours.visits)
+    (last,) = theirs.model(x, use_cache=False, return_dict=False)
+    assert torch.equal(theirs.lm_head(last), logits)
+    assert len(theirs(x, use_cache=True, return_dict=False)) == 2
+
+
 @torch.no_grad()
 def test_padding_on_the_left_changes_nothing(tmp_path: Path, load: Load) -> None:
     ours, x = looped(), tokens(rows=1, length=6)

@@ -170,3 +170,20 @@ def test_autocast_runs_products_in_half_precision_and_stays_close() -> None:
     assert all(parameter.grad is not None for parameter in model.parameters())
     with torch.autocast("cpu", torch.bfloat16):
         assert generate(model, ids, 2).shape == (2, 13)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "told"),
+    [
+        (torch.zeros(1, 0, dtype=torch.int64), r"with at least one of each is wanted, found \(1, 0\)"),
+        (torch.zeros(0, 3, dtype=torch.int64), r"with at least one of each is wanted, found \(0, 3\)"),
+        (torch.zeros(3, dtype=torch.int64), r"shape \(rows, tokens\) .* found \(3,\)"),
+        (torch.zeros(1, 3), "int64 ids are wanted, found torch.float32"),
+        (torch.zeros(1, 3, dtype=torch.bool), "int64 ids are wanted, found torch.bool"),
+        (torch.tensor([[0, V, 1]]), f"ids from 0 to {V - 1} are wanted, found 0 to {V}"),
+        (torch.tensor([[0, -1, 1]]), "are wanted, found -1 to 1"),
+    ],
+)
+def test_tokens_that_are_no_ids_are_refused(tokens: Tensor, told: str) -> None:
+    with pytest.raises(BadInput, match=told):
+        build(tiny())(tokens)

@@ -229,6 +229,10 @@ class Block(nn.Module):
         return torch.add(x, self.mlp(self.post_attention_layernorm(x)), alpha=self.scale)
 
 
+def given_or(asked, configured):
+    return configured if asked is None else asked
+
+
 class SmeltMatchPreTrainedModel(PreTrainedModel):
     config_class = SmeltMatchConfig
     base_model_prefix = "model"
@@ -261,7 +265,10 @@ class SmeltMatchModel(SmeltMatchPreTrainedModel):
         past_key_values=None,
         inputs_embeds=None,
         use_cache=None,
+        output_hidden_states=None,
+        return_dict=None,
     ):
+        """Hidden states, where asked for: of the embedding, then after each visit; the last one is normed."""
         x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         cache = past_key_values if cache is None else cache
         if cache is None and (self.config.use_cache if use_cache is None else use_cache):
@@ -271,9 +278,17 @@ class SmeltMatchModel(SmeltMatchPreTrainedModel):
         if position_ids is None:
             position_ids = torch.arange(past, past + x.shape[1], device=x.device)[None]
         rotation = self._rotation(position_ids, x.dtype)
+        states = [x]
+        keeps = given_or(output_hidden_states, self.config.output_hidden_states)
         for visit, index in enumerate(self.config.visits):
             x = self.layers[index](x, rotation, reach, cache, visit)
-        return BaseModelOutputWithPast(last_hidden_state=self.norm(x), **{CACHE: cache})
+            states.append(x if keeps else None)
+        x = self.norm(x)
+        states[-1] = x
+        found = BaseModelOutputWithPast(
+            last_hidden_state=x, hidden_states=tuple(states) if keeps else None, **{CACHE: cache}
+        )
+        return found if given_or(return_dict, self.config.return_dict) else found.to_tuple()
 
     def _rotation(self, position_ids, dtype):
         size = self.config.head_dim
@@ -301,16 +316,22 @@ class SmeltMatchForCausalLM(SmeltMatchPreTrainedModel, GenerationMixin):
         inputs_embeds=None,
         labels=None,
         use_cache=None,
+        output_hidden_states=None,
+        return_dict=None,
         logits_to_keep=0,
         **kwargs,
     ):
         cache = past_key_values if cache is None else cache
         found = self.model(
-            input_ids, attention_mask, position_ids, cache, inputs_embeds=inputs_embeds, use_cache=use_cache
-        )
+            input_ids, attention_mask, position_ids, cache, inputs_embeds=inputs_embeds, use_cache=use_cache,
+            output_hidden_states=output_hidden_states, return_dict=True,
+        )  # fmt: skip
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.lm_head(found.last_hidden_state[:, kept])
         loss = None
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
-        return CausalLMOutputWithPast(loss=loss, logits=logits, **{CACHE: found[CACHE]})
+        output = CausalLMOutputWithPast(
+            loss=loss, logits=logits, hidden_states=found.hidden_states, **{CACHE: found.get(CACHE)}
+        )
+        return output if given_or(return_dict, self.config.return_dict) else output.to_tuple()

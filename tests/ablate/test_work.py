@@ -1,0 +1,60 @@
+"""The worker itself, as a process that trains a tiny model: it is stopped, and goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from smelt_match.ablate.folder import FAILURE, state, write_run
+from smelt_match.ablate.result import RESULT
+from smelt_match.ablate.work import command
+from smelt_match.spec.model import ModelSpec
+from smelt_match.train.config import TrainConfig, plan_run
+from tests.train.corpora import corpus, texts
+
+TINY = ModelSpec(
+    name="tiny", hidden_size=16, num_layers=2, num_experts=4, experts_per_token=1, expert_intermediate_size=8,
+    num_attention_heads=2, num_key_value_heads=1, head_dim=8,
+)  # fmt: skip
+
+
+def tiny_run(place: Path) -> TrainConfig:
+    """160 steps of 32 tokens, with a branch at their end."""
+    shards = corpus(place, [*texts(150, "a", "Code"), *texts(150, "b", "Web")])
+    return plan_run(
+        TINY, shards, 5120, (160,), context=16, rows=2, branch_tokens=64, validation_tokens=64, device="cpu"
+    )
+
+
+def start(folder: Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.Popen(
+        command(folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=environment,
+    )  # fmt: skip
+
+
+def test_sigterm_saves_the_step_of_an_arm_and_starting_it_again_goes_on_to_the_same_result(tmp_path: Path) -> None:
+    config = tiny_run(tmp_path / "corpus")
+    stopped, whole = tmp_path / "stopped", tmp_path / "whole"
+    for folder in (stopped, whole):
+        write_run(folder, config)
+    with start(stopped) as worker:
+        assert worker.stdout is not None
+        assert worker.stderr is not None
+        assert "trunk 1/160" in worker.stdout.readline()
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(timeout=60) == 143
+        assert "as SIGTERM asks; saved in " in worker.stderr.read()
+    assert not (stopped / FAILURE).exists()
+    assert state(stopped) == "stopped"
+    reached = int((stopped / "trunk" / "latest").read_text().strip().removeprefix("step-"))
+    assert 1 <= reached < 160
+    for folder, first in ((stopped, reached + 1), (whole, 1)):
+        with start(folder) as worker:
+            assert worker.wait(timeout=120) == 0
+            assert worker.stdout is not None
+            assert f"trunk {first}/160" in worker.stdout.read()
+    assert (stopped / RESULT).read_bytes() == (whole / RESULT).read_bytes()
