@@ -134,8 +134,8 @@ def side_by_side(name: str, args: argparse.Namespace, timer: Timer) -> dict[str,
         print(f"  {side:12} {speed:10,.0f} tokens/s   median {tokens / timer.median(side, name):10,.0f}")
     print(f"  {ratio:.2f}x of transformers' fastest ({fastest}); goal {GOAL}x: {'met' if ratio >= GOAL else 'missed'}")
     share = shared(own_step)
-    print(f"  {share:.0%} of our time is products, attention kernels and AdamW, which both sides pay; with nothing else "
-          f"it would be {ratio / share:.2f}x")  # fmt: skip
+    print(f"  {share:.0%} of our time is products, attention kernels and AdamW, which both sides pay; "
+          f"with nothing else it would be {ratio / share:.2f}x")  # fmt: skip
     return {"tokens_per_second": speeds, "fastest": fastest, "ratio": ratio, "shared": share}
 
 

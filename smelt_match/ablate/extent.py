@@ -93,7 +93,7 @@ def _forks(text: str | None, steps: int, tokens_step: int) -> tuple[int, ...]:
         return (steps,)
     if text.strip() == "paper":
         return default_forks(steps)
-    found = set()
+    found: dict[int, str] = {}
     for part in text.split(","):
         if part.strip().endswith("%"):
             fork = parse_fraction(part, "--branches") * steps
@@ -104,5 +104,12 @@ def _forks(text: str | None, steps: int, tokens_step: int) -> tuple[int, ...]:
                 f"--branches {part.strip()[:40]}: does not lie in the trunk's {steps * tokens_step:,} tokens",
                 'write shares such as "25%,100%", tokens such as 50k,200k, or paper',
             )
-        found.add(max(1, round(fork)))
+        step = max(1, round(fork))
+        if step in found:
+            raise BadInput(
+                f"--branches: {found[step].strip()[:40]} and {part.strip()[:40]} both fork after step {step:,} of the "
+                f"trunk's {steps:,}",
+                "name one of them, or train on more tokens",
+            )
+        found[step] = part
     return tuple(sorted(found))

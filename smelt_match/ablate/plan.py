@@ -16,7 +16,7 @@ from smelt_match.spec.model import ModelSpec
 STATE_BYTES = 16
 CHECKPOINT_BYTES = 12
 CHECKPOINTS = 4  # at most in an arm's folder at a time: two of the trunk, two of a branch
-WEIGHT_BYTES = 4  # and the weights at the end
+WEIGHT_BYTES = 4  # and the weights at the end of each branch
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,8 @@ class Plan:
     def bytes_disk(self) -> int:
         """Checkpoints of all arms, at most."""
         each = sum(self.params(point.best.spec) for point in self.points)
-        return (CHECKPOINTS * CHECKPOINT_BYTES + WEIGHT_BYTES) * each * self.seeds
+        weights = WEIGHT_BYTES * max(1, len(self.extent.forks))
+        return (CHECKPOINTS * CHECKPOINT_BYTES + weights) * each * self.seeds
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ from smelt_match.ablate.result import ArmResult, read_result
 from smelt_match.ablate.reuse import take_over, trained_elsewhere
 from smelt_match.ablate.shortlist import Choice, choose
 from smelt_match.ablate.sweep import Sweep
+from smelt_match.errors import BadInput
+from smelt_match.train.config import RUN_FILE, read_config
 
 
 @dataclass(frozen=True)
@@ -75,24 +77,34 @@ def run(sweep: Sweep, folder: Path, launcher: Launcher, told: Told, reuse: Seque
             found = rates(sweep, chosen, folder, launcher, told)
             arms = list(sweep.arms(chosen, {name: rate.value for name, rate in found.items()}))
             places = {arm.name: arm_folder(folder, arm.name) for arm in arms}
-            for arm in arms:
-                write_run(places[arm.name], arm.config)
+            damaged = {}
+            for arm in list(arms):
+                try:
+                    write_run(places[arm.name], arm.config)
+                except BadInput as error:
+                    damaged[arm.name] = error.message
             # Of each seed the longest first: several side by side then end at about the same time.
             arms.sort(key=lambda arm: (arm.config.seed, -len(arm.config.spec.visits.visits)))
-            waiting = [arm for arm in arms if state(places[arm.name]) != "done"]
+            waiting = [arm for arm in arms if arm.name not in damaged and state(places[arm.name]) != "done"]
             for name, origin in trained_elsewhere(waiting, reuse).items():
                 take_over(places[name], origin)
                 told(f"{name}: taken over from {origin}")
-            missing = [places[arm.name] for arm in arms if state(places[arm.name]) != "done"]
-            if len(missing) < len(arms):
-                told(f"{len(arms) - len(missing)} of {len(arms)} arms are done already")
+            missing = [places[arm.name] for arm in waiting if state(places[arm.name]) != "done"]
+            if len(missing) + len(damaged) < len(arms):
+                told(f"{len(arms) - len(missing) - len(damaged)} of {len(arms)} arms are done already")
             if missing:
                 launcher.run(missing, told)
         finally:
             launcher.close()
-        results, failures = {}, {}
+        results, failures = {}, damaged
         for arm in arms:
-            result = read_result(places[arm.name])
+            if arm.name in damaged:
+                continue
+            try:
+                result = read_result(places[arm.name])
+            except BadInput as error:
+                failures[arm.name] = f"{error.message}; {error.hint}"
+                continue
             if result is not None:
                 results[arm.point.name, arm.config.seed] = result
             else:
@@ -112,8 +124,8 @@ class RunState:
     Attributes:
         name: Of its folder.
         part: What it is for, by the folder it lies in: ``arms``, or ``shortlist`` and ``rates`` of short runs.
-        state: As `smelt_match.ablate.folder.state` has it.
-        reason: Why it failed, if it did.
+        state: As `smelt_match.ablate.folder.state` has it, or ``damaged`` where a file of it cannot be read.
+        reason: Why it failed, or what cannot be read.
     """
 
     name: str
@@ -132,5 +144,20 @@ def status(folder: Path) -> list[RunState]:
     found = []
     for part, place in places:
         reached = state(place)
-        found.append(RunState(place.name, part, reached, failure(place) if reached == "failed" else ""))
+        damage = _damage(place)
+        if damage:
+            found.append(RunState(place.name, part, "damaged", damage))
+        else:
+            found.append(RunState(place.name, part, reached, failure(place) if reached == "failed" else ""))
     return found
+
+
+def _damage(place: Path) -> str:
+    """Which file of a run's folder cannot be read, and why; empty where all that are there can."""
+    try:
+        if (place / RUN_FILE).exists():
+            read_config(place)
+        read_result(place)
+    except BadInput as error:
+        return error.message
+    return ""

@@ -158,6 +158,7 @@ def _command(kind: Kind) -> Callable[..., int]:
         )  # fmt: skip
         parameters = ablating.sbatch_options(slurm or [])
         launch = ablating.Launch(out or asked.folder, launcher, threads, parameters, probe, yes, tuple(reuse or ()))
+        ablating.check_reuse(launch)
         if plan:
             options.emit(ablating.only_plan(asked, shown), output, force)
             return 0

@@ -112,6 +112,14 @@ def chosen(option: str, value: str, known: tuple[str, ...]) -> str:
     return value
 
 
+def check_reuse(launch: Launch) -> None:
+    """Refuse folders to reuse that hold no sweep, before anything is built or trained."""
+    from smelt_match.ablate.folder import read_sweep
+
+    for folder in launch.reuse:
+        read_sweep(folder)
+
+
 def sbatch_options(texts: list[str]) -> dict[str, str]:
     """Options of sbatch from NAME=VALUE."""
     found: dict[str, str] = {}

@@ -212,7 +212,10 @@ def _explained(finished: Finished, table: Table) -> list[str]:
     """How the numbers of a table are to be read."""
     rows = table.rows
     seeds = max(len(row.seeds) for row in rows)
-    lines = ["val. loss: nats per token over all validation tokens; mean of sources: the plain mean over sources"]
+    lines = [
+        "val. loss: nats per token over all validation tokens; mean of sources: the plain mean over sources",
+        "bits/byte: of the text of these tokens; of a source that is read in part, in proportion to its tokens",
+    ]
     if seeds > 1:
         lines.append(
             f"±: t-interval at {LEVEL:.0%} over {seeds} seeds; p: paired t-test against the baseline, seed by seed, "

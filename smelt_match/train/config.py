@@ -228,7 +228,10 @@ def read_config(folder: Path) -> TrainConfig:
     try:
         return TrainConfig.model_validate_json(read_text(path, "run"))
     except ValidationError as error:
-        raise BadInput("\n".join(f"{path}: {line}" for line in _faults(error))) from None
+        raise BadInput(
+            "\n".join(f"{path}: {line.removeprefix(': ')}" for line in _faults(error)),
+            "the file is damaged, or of another version; what was trained there cannot be gone on with",
+        ) from None
 
 
 def check_same(found: TrainConfig, wanted: TrainConfig, where: Path) -> None:

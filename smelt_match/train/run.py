@@ -3,7 +3,8 @@
     run.json                what is trained
     trunk/                  metrics.jsonl, timings.jsonl, latest, step-NNNNNNNN/, validation.json at its end
     branch-NNNNNNNN/        the same, for the branch that forks after so many steps of the trunk
-    model.safetensors       the weights at the end of the last leg, and model.yaml, their spec
+    model.safetensors       the weights at the end of the last leg, and model.yaml, their spec; those of the other
+                            branches lie in their folders
     result.json             validation losses of all legs
 
 Each branch is trained when the trunk gets to its fork, whose checkpoint stays until the branch has ended. Running again
@@ -83,6 +84,7 @@ def train_run(
         summary_writer()
     with open_world(config.device) as world, _alone(folder, world):
         check_corpus(config, shards := Shards.open(Path(config.corpus)))
+        shards.verify_if_quick()
         _state(config, folder, world)
         run = _Run(config, folder, world, shards, report, tensorboard, asked_to_stop)
         for fork in config.forks:
@@ -233,8 +235,8 @@ class _Run:
     def _finish(self, engine: Engine, leg: Leg, checkpoints: Checkpoints) -> None:
         """Validate the end of a leg; its file marks it as done."""
         found, last = validate(engine, self.shards), self.config.legs[-1]
-        if leg == last:
-            write_weights(engine, self.folder)
+        if leg == last or leg != TRUNK:
+            write_weights(engine, self.folder if leg == last else self.folder / leg.name)
         if not self.world.leads:
             return
         path = self.folder / leg.name / VALIDATION_FILE

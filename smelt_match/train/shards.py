@@ -20,6 +20,7 @@ from smelt_match.spec.model import ModelSpec
 from smelt_match.train.manifest import PARTS, SPLITS, Manifest, Source, read_manifest, stream_file
 
 CHUNK_BYTES = 2**24
+QUICK_BYTES = 2**30  # read and hashed within seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +120,11 @@ class Shards:
         """The category ids of documents, given their source ids."""
         index = [self.categories.index(source.category) for source in self.sources]
         return np.array(index, np.int32)[sources_D]
+
+    def verify_if_quick(self) -> None:
+        """`verify` a corpus of at most 1 GiB, before it is trained on; of a larger one the sizes have been compared."""
+        if sum(file.bytes for file in self.manifest.files.values()) <= QUICK_BYTES:
+            self.verify()
 
     def verify(self) -> None:
         """Read everything and compare it with the digest; `BadInput` names each file that differs."""

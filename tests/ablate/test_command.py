@@ -180,6 +180,8 @@ def test_another_sweep_in_the_same_folder_is_refused(cli: Cli) -> None:
         (["--branches", "200%"], ["--branches 200%: does not lie in the trunk's"]),
         (["--branches", "0%"], ["--branches 0%: does not lie"]),
         (["--branches", "soon"], ["--branches: 'soon'"]),
+        (["--tokens", "10k", "--branches", "50%,51%"], ["--branches: 50% and 51% both fork after step"]),
+        (["--reuse", "nowhere"], ["nowhere: holds no sweep"]),
         (["--launcher", "cloud"], ["--launcher 'cloud' is not one of local, slurm, ray"]),
         (["--slurm", "partition=a"], ["--slurm partition: only with --launcher slurm"]),
         (["--launcher", "slurm", "--slurm", "partition"], ["--slurm 'partition': write NAME=VALUE"]),

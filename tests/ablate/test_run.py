@@ -152,12 +152,19 @@ def test_a_damaged_sweep_file_is_an_error_for_people(sweep: Build, tmp_path: Pat
 
 
 @pytest.mark.parametrize("text", ["", "nan", "{", "[]", '{"horizons": []}', '{"horizons": [{"tokens": -1}]}'])
-def test_a_damaged_result_is_an_error_that_names_the_file(sweep: Build, tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("name", [RESULT, "run.json"])
+def test_a_damaged_arm_is_named_and_takes_no_other_along(sweep: Build, tmp_path: Path, name: str, text: str) -> None:
     go(sweep(seeds=1), tmp_path / "s")
-    path = arm_folder(tmp_path / "s", "nano_s85-count-2-seed0") / RESULT
+    path = arm_folder(tmp_path / "s", "nano_s85-count-2-seed0") / name
     path.write_text(text)
-    with pytest.raises(BadInput, match=RESULT):
-        go(sweep(seeds=1), tmp_path / "s")
+    finished = go(sweep(seeds=1), tmp_path / "s")
+    assert sorted(finished.results) == [("nano_s85-count-1", 0), ("nano_s85-count-3", 0)]
+    assert str(path) in finished.failures["nano_s85-count-2-seed0"]
+    assert path.read_text() == text
+    states = {arm.name: (arm.state, arm.reason) for arm in status(tmp_path / "s")}
+    assert states["nano_s85-count-1-seed0"] == ("done", "")
+    assert states["nano_s85-count-2-seed0"][0] == "damaged"
+    assert str(path) in states["nano_s85-count-2-seed0"][1]
 
 
 def test_another_process_at_the_sweep_is_told(sweep: Build, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from smelt_match.train.metrics import read_metrics
 from smelt_match.train.progress import Progress
 from smelt_match.train.run import is_done, train_run
 from smelt_match.train.shards import Shards
-from smelt_match.train.weights import read_model
+from smelt_match.train.weights import WEIGHTS, read_model
 from tests.model.tiny import tiny
 from tests.train.runs import assert_same, left_behind, small
 
@@ -134,6 +135,28 @@ def test_no_token_is_seen_twice_and_all_branches_and_arms_see_the_same(
     assert len(set(seen["looped"])) == 14  # eleven of the trunk, three of the branch pool
     once = seen["looped rows"][: 12 * 4] + seen["looped rows"][15 * 4 :]
     assert len(set(once)) == 14 * 4
+
+
+def test_the_weights_of_each_branch_are_kept(shards: Shards, tmp_path: Path) -> None:
+    train_run(small(shards), tmp_path / "run")
+    first, last = tmp_path / "run" / "branch-00000004", tmp_path / "run"
+    assert read_model(first).spec == read_model(last).spec
+    assert (first / WEIGHTS).read_bytes() != (last / WEIGHTS).read_bytes()
+    assert not (last / "branch-00000009" / WEIGHTS).exists()
+
+
+@pytest.mark.parametrize("split", ["trunk", "branch", "validation"])
+@pytest.mark.parametrize("part", ["tokens", "offsets", "sources"])
+def test_a_corpus_that_was_changed_is_not_trained_on(shards: Shards, tmp_path: Path, split: str, part: str) -> None:
+    copy = tmp_path / "corpus"
+    shutil.copytree(shards.folder, copy)
+    path = copy / f"{split}.{part}.bin"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    config = small(shards).model_copy(update={"corpus": str(copy)})
+    with pytest.raises(BadInput, match=path.name):
+        train_run(config, tmp_path / "run")
 
 
 def test_a_rank_has_its_rows_of_the_global_batch(shards: Shards) -> None:
