@@ -117,7 +117,10 @@ def _command(kind: Kind) -> Callable[..., int]:
             str | None, typer.Option("--dtype", help="float32 or bfloat16. Default: bfloat16 with a GPU.")
         ] = None,
         out: Annotated[
-            Path | None, typer.Option("--out", metavar="DIR", help="The sweep's folder; default: runs/ablate-…")
+            Path | None,
+            typer.Option(
+                "--out", metavar="DIR", parser=options.place("--out"), help="The sweep's folder; default: runs/ablate-…"
+            ),
         ] = None,
         reuse: Annotated[
             list[Path] | None,
