@@ -189,19 +189,22 @@ def plan_run(
         "corpus_digest": shards.digest, "steps": steps,
         "forks": default_forks(steps) if branches is None else tuple(branches),
     })  # fmt: skip
-    check_corpus(config, shards)
+    check_corpus(config, shards, "--tokens" if branch_tokens is None else "--branch-tokens")
     return config
 
 
-def check_corpus(config: TrainConfig, shards: Shards) -> None:
-    """Refuse a corpus that a run would have to read twice, or that is not the run's."""
+def check_corpus(config: TrainConfig, shards: Shards, branch_option: str = "--tokens") -> None:
+    """Refuse a corpus that a run would have to read twice, or that is not the run's.
+
+    ``branch_option`` is what decides the branches' length: ``--tokens``, where they are a share of the trunk.
+    """
     if shards.digest != config.corpus_digest:
         raise BadInput(
             f"{shards.folder}: its digest {shards.digest[:12]}… is not the run's, {config.corpus_digest[:12]}…"
         )
     check_fresh(shards.trunk, config.steps * config.tokens_per_step, config.context)
     if config.forks:
-        check_fresh(shards.branch, config.branch_steps * config.tokens_per_step, config.context, "--branch-tokens")
+        check_fresh(shards.branch, config.branch_steps * config.tokens_per_step, config.context, branch_option)
 
 
 def _valid(fields: dict[str, Any]) -> TrainConfig:

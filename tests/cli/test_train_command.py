@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from smelt_match.errors import BadInput
+from smelt_match.spec.family import countable, expand
+from smelt_match.train.config import plan_run
+from smelt_match.train.shards import Shards
 from tests.cli.conftest import Cli, Writer, refused, start
 from tests.train.corpora import corpus, texts
 
@@ -132,6 +136,16 @@ def test_a_spec_that_cannot_be_built_is_refused_by_name_before_anything_is_made(
 def test_what_does_not_fit_is_refused_before_it_starts(cli: Cli, args: tuple[str, ...], told: list[str]) -> None:
     refused(cli("train", "mine.yaml", *RUN, *args), *told)
     assert not Path("run").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "option"), [({"branch_tokens": 10**6}, "--branch-tokens"), ({"branch_steps": 10**5}, "--tokens")]
+)
+def test_a_branch_pool_that_is_too_small_is_told_by_the_option_that_sets_it(asked: dict[str, Any], option: str) -> None:
+    [entry] = expand("mine.yaml")
+    with pytest.raises(BadInput, match="branch: ") as caught:
+        plan_run(countable(entry), Shards.open(Path("corpus")), 320, (5,), context=16, rows=2, **asked)
+    assert caught.value.hint.startswith(f"ask for fewer {option}, or")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
