@@ -128,7 +128,7 @@ def _compare(spec: Head) -> list[str]:
 
 @app.command("init", epilog="Examples:\n\n  smelt-match specs init my-model.yaml\n\n  smelt-match count my-model.yaml")
 def init(
-    path: Annotated[Path, typer.Argument(parser=options.place("PATH"), help="The YAML file to write.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", parser=options.place("PATH"), help="The YAML file to write.")],
     force: options.Force = False,
 ) -> None:
     """Write a commented spec file to start your own model from."""
