@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,9 +58,16 @@ def check_writable(path: Path, force: bool) -> None:
             raise BadInput(f"{path}: exists already", "add --force to replace it, or choose another path")
         parent = path.parent
         if not parent.is_dir():
-            raise BadInput(f"{path}: the folder {parent} does not exist")
+            raise no_parent(path)
         with tempfile.TemporaryFile(dir=parent):
             pass
+
+
+def no_parent(path: Path) -> BadInput:
+    """What is said of an output whose folder is not there."""
+    return BadInput(
+        f"{path}: the folder {path.parent} does not exist", f"make it first: mkdir -p {shlex.quote(str(path.parent))}"
+    )
 
 
 def write_atomic(path: Path, text: str | bytes, force: bool = False) -> None:

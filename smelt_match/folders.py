@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from smelt_match.errors import BadInput
-from smelt_match.files import explained
+from smelt_match.files import explained, no_parent
 
 
 def check_folder(path: Path, force: bool, ours: re.Pattern[str]) -> None:
@@ -33,7 +33,7 @@ def check_folder(path: Path, force: bool, ours: re.Pattern[str]) -> None:
             )
     parent = Path(os.path.abspath(path)).parent
     if not parent.is_dir():
-        raise BadInput(f"{path}: the folder {path.parent} does not exist")
+        raise no_parent(path)
     with explained(path, "write there"), tempfile.TemporaryFile(dir=parent):
         pass
 

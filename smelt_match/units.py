@@ -9,7 +9,7 @@ from fractions import Fraction
 from smelt_match.errors import BadInput
 
 MINUS = "\N{MINUS SIGN}"
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?(/\d+)?")
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?(/\d+)?", re.ASCII)
 
 
 def parse_fraction(text: str, what: str) -> Fraction:
@@ -27,14 +27,17 @@ def parse_fraction(text: str, what: str) -> Fraction:
 
 
 _SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+MAX_COUNT = 2**60 - 1
 
 
 def parse_count(text: str, what: str) -> int:
-    """Read ``4096``, ``200k``, ``2M``, ``1.5B`` or ``2e6`` as a whole number of at least 1."""
+    """Read ``4096``, ``200k``, ``2M``, ``1.5B`` or ``2e6`` as a whole number from 1 to `MAX_COUNT`."""
     body = text.strip()
-    letter = body[-1:].lower() if body[-1:].lower() in _SCALES else ""
+    letter = body[-1:].lower() if body.isascii() and body[-1:].lower() in _SCALES else ""  # no KELVIN SIGN
     value = parse_fraction(body[: len(body) - len(letter)], what) * _SCALES[letter]
-    if value.denominator != 1 or not 1 <= value < 2**60:
+    if value > MAX_COUNT:
+        raise BadInput(f"{what}: {text[:60]!r} is too large: {MAX_COUNT:,} is the most")
+    if value.denominator != 1 or value < 1:
         raise BadInput(f"{what}: {text[:60]!r} is not a whole number of at least 1", "write it as 4096, 200k or 1.5B")
     return int(value)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smelt_match.errors import BadInput
-from smelt_match.units import Printed, grouped, parse_fraction, percent, short_fraction
+from smelt_match.units import MAX_COUNT, Printed, grouped, parse_count, parse_fraction, percent, short_fraction
 
 
 @pytest.mark.parametrize(
@@ -22,11 +22,32 @@ def test_a_number_is_read_exactly(text: str, value: Fraction) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "nan", "inf", "1/0", "1e9999", "1__0", "0x10", "1" * 100, "__import__('os')"]
+    "text",
+    ["", "x", "nan", "inf", "1/0", "1e9999", "1__0", "0x10", "1" * 100, "__import__('os')", "٢", "٠.٨", "1/٢", "1e٢"],
 )
 def test_what_is_not_a_number_is_refused_by_name(text: str) -> None:
     with pytest.raises(BadInput, match=r"^it: "):
         parse_fraction(text, "it")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("4096", 4096), ("200k", 200_000), ("1.5B", 1_500_000_000), ("2e6", 2_000_000)]
+)
+def test_a_count_is_read_exactly(text: str, value: int) -> None:
+    assert parse_count(text, "it") == value
+    assert parse_count(str(MAX_COUNT), "it") == MAX_COUNT
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("1e30", "it: '1e30' is too large"), (str(MAX_COUNT + 1), "is too large"), ("9999999999T", "is too large"),
+     ("0", "not a whole number of at least 1"), ("-3", "not a whole number of at least 1"),
+     ("1.5", "not a whole number of at least 1"), ("1e-300", "not a whole number of at least 1"),
+     ("k", "it: '' is not a number"), ("٢k", "it: '٢k' is not a number"), ("2\N{KELVIN SIGN}", "is not a number")],
+)  # fmt: skip
+def test_what_is_not_a_count_is_refused_by_what_is_wrong_with_it(text: str, told: str) -> None:
+    with pytest.raises(BadInput, match=told):
+        parse_count(text, "it")
 
 
 @pytest.mark.parametrize(

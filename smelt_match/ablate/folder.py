@@ -81,7 +81,9 @@ def read_sweep(folder: Path) -> SweepFile:
         return SweepFile.model_validate_json(read_text(path, "sweep"))
     except ValidationError as error:
         fault = error.errors(include_url=False, include_context=False)[0]
-        place = ".".join(str(part) for part in fault["loc"]) or "it"
+        if fault["type"] == "json_invalid":
+            raise BadInput(f"{path}: the file is damaged: {fault['msg']}", "choose another --out") from None
+        place = ".".join(str(part) for part in fault["loc"]) or "the whole"
         raise BadInput(f"{path}: {place}: {fault['msg']}", "the file is damaged; choose another --out") from None
 
 

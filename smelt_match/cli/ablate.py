@@ -32,7 +32,7 @@ EXAMPLES: dict[Kind, str] = {
 
   smelt-match ablate span --scale 200m --sparsity s85,s95 --plan
 
-  smelt-match ablate span --points 0,6,12 --seeds 3 --plan""",
+  smelt-match ablate span --points 0,4,8 --seeds 3 --plan""",
     "depth": """Examples:
 
   smelt-match ablate depth --scale 200m --plan
@@ -117,7 +117,10 @@ def _command(kind: Kind) -> Callable[..., int]:
             str | None, typer.Option("--dtype", help="float32 or bfloat16. Default: bfloat16 with a GPU.")
         ] = None,
         out: Annotated[
-            Path | None, typer.Option("--out", metavar="DIR", help="The sweep's folder; default: runs/ablate-…")
+            Path | None,
+            typer.Option(
+                "--out", metavar="DIR", parser=options.place("--out"), help="The sweep's folder; default: runs/ablate-…"
+            ),
         ] = None,
         reuse: Annotated[
             list[Path] | None,

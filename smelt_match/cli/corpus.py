@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -59,7 +60,10 @@ ValidationShare = Annotated[str, typer.Option("--validation-share", help="Share 
 @app.command("build", epilog=BUILD)
 def build(
     inputs: Inputs = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", parser=options.place("--output"), help="The folder to write."),
+    ] = None,
     sample: Sample = False,
     tokenizer: Annotated[
         str | None, typer.Option("--tokenizer", metavar="FILE", help="A tokenizer.json; default: bytes.")
@@ -110,7 +114,10 @@ def build(
 @app.command("tokenizer", epilog=TOKENIZER)
 def tokenizer(
     inputs: Inputs = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", parser=options.place("--output"), help="The file to write."),
+    ] = None,
     vocab_size: Annotated[int, typer.Option("--vocab-size", metavar="N", help="Tokens, the separator too.")] = 4096,
     sample: Sample = False,
     text_field: TextField = "text",
@@ -137,7 +144,8 @@ def tokenizer(
         raise BadInput(f"{ready[0]}: holds ready tokens; a tokenizer learns from text")
     texts = (each.text for each in reading.read() if shares.split(each.key) != "validation")
     write_atomic(output, train_tokenizer(texts, vocab_size), force)
-    typer.echo(f"wrote {output}; next: smelt-match corpus build --tokenizer {output} -o DIR", err=True)
+    named = shlex.quote(str(output))
+    typer.echo(f"wrote {output}; next: smelt-match corpus build --tokenizer {named} -o DIR", err=True)
 
 
 @app.command("show", epilog=SHOW)
@@ -258,4 +266,4 @@ def _tell(manifest: Manifest, reading: Reading, output: Path) -> None:
     bare = [source.name for source in manifest.sources if not source.validation.documents]
     if bare:
         typer.echo(f"warning: no held-out documents of {', '.join(bare[:8])}: no validation loss there", err=True)
-    typer.echo(f"wrote {output}; next: smelt-match corpus show {output}", err=True)
+    typer.echo(f"wrote {output}; next: smelt-match corpus show {shlex.quote(str(output))}", err=True)

@@ -32,7 +32,13 @@ def export(
     to: Annotated[str, typer.Option("--to", help="hf-unrolled, hf, torchtitan or megatron.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="PATH", help="The folder to write; a file for torchtitan, megatron."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            parser=options.place("--output"),
+            help="The folder to write; a file for torchtitan, megatron.",
+        ),
     ] = None,
     vocab_size: Annotated[
         int | None, typer.Option("--vocab-size", metavar="N", help="Where the spec does not state it.")

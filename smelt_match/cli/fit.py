@@ -44,7 +44,11 @@ def fit(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="PATH", help="Write there; .yaml is a surface file, other names keep --format."
+            "--output",
+            "-o",
+            metavar="PATH",
+            parser=options.place("--output"),
+            help="Write there; .yaml is a surface file, other names keep --format.",
         ),
     ] = None,
     force: options.Force = False,

@@ -67,7 +67,13 @@ def gain(
     ] = False,
     seed: laws.Seed = None,
     charts: Annotated[
-        Path | None, typer.Option("--charts", metavar="DIR", help="Draw there, as SVG and PNG with their CSV.")
+        Path | None,
+        typer.Option(
+            "--charts",
+            metavar="DIR",
+            parser=options.place("--charts"),
+            help="Draw there, as SVG and PNG with their CSV.",
+        ),
     ] = None,
     form: options.OutputFormat = "table",
     output: options.Output = None,

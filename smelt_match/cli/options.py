@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,18 @@ if TYPE_CHECKING:
     from smelt_match.export.table import Format
     from smelt_match.spec.family import Entry
     from smelt_match.spec.model import ModelSpec
+
+
+def place(option: str) -> Callable[[str], Path]:
+    """How an option that says where to write is read: an empty text is no path, least of all the current folder."""
+
+    def parse(text: str) -> Path:
+        if not str(text).strip():
+            raise BadInput(f"{option} {str(text)!r}: an empty path", "name a file or a folder to write")
+        return Path(text)
+
+    return parse
+
 
 FORMATS = ("table", "md", "tex", "csv", "json")
 
@@ -47,7 +60,9 @@ Window = Annotated[
 OutputFormat = Annotated[str, typer.Option("--format", "-f", help="table, md, tex, csv or json.")]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="PATH", help="Write there instead of to the terminal."),
+    typer.Option(
+        "--output", "-o", metavar="PATH", parser=place("--output"), help="Write there instead of to the terminal."
+    ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
 

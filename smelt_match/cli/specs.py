@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -127,7 +128,7 @@ def _compare(spec: Head) -> list[str]:
 
 @app.command("init", epilog="Examples:\n\n  smelt-match specs init my-model.yaml\n\n  smelt-match count my-model.yaml")
 def init(
-    path: Annotated[Path, typer.Argument(help="The YAML file to write.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", parser=options.place("PATH"), help="The YAML file to write.")],
     force: options.Force = False,
 ) -> None:
     """Write a commented spec file to start your own model from."""
@@ -135,4 +136,4 @@ def init(
     from smelt_match.spec.template import template
 
     write_atomic(path, template(), force)
-    typer.echo(f"wrote {path}; next: smelt-match count {path}", err=True)
+    typer.echo(f"wrote {path}; next: smelt-match count {shlex.quote(str(path))}", err=True)

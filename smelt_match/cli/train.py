@@ -31,7 +31,12 @@ SECONDS_BETWEEN_LINES = 2.0
 def train(
     spec: Annotated[str, typer.Argument(help="A spec's name, a YAML file, or a config.json.")],
     corpus: Annotated[Path, typer.Option("--corpus", metavar="DIR", help="From `smelt-match corpus build`.")],
-    run: Annotated[Path, typer.Option("--run", metavar="DIR", help="The run's folder; an unfinished run goes on.")],
+    run: Annotated[
+        Path,
+        typer.Option(
+            "--run", metavar="DIR", parser=options.place("--run"), help="The run's folder; an unfinished run goes on."
+        ),
+    ],
     tokens: Annotated[str, typer.Option("--tokens", metavar="N", help="Of the trunk, such as 200k, 2M or 205B.")],
     branches: Annotated[
         str | None,

@@ -133,7 +133,7 @@ PROVENANCE = (
 CORPUS = (
     Column("source", "source", left=True),
     Column("category", "category", left=True),
-    Column("documents_trunk", "documents", _number),
+    Column("documents_trunk", "trunk documents", _number),
     Column("tokens_trunk", "trunk tokens", _number),
     Column("tokens_branch", "branch tokens", _number),
     Column("documents_validation", "held out", _number),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smelt_match.errors import BadInput, MissingExtra, SmeltMatchError
+from smelt_match.files import no_parent
 
 if TYPE_CHECKING:
     import optuna
@@ -99,7 +100,7 @@ def _check_journal(path: Path) -> None:
     if path.is_dir():
         raise BadInput(f"{path}: is a folder, not a study journal")
     if not path.parent.is_dir():
-        raise BadInput(f"{path}: the folder {path.parent} does not exist")
+        raise no_parent(path)
     if not path.exists():
         return
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""What torch's FLOP counter should count for the experts: it knows neither our operation nor its own grouped GEMM.
+"""What torch's FLOP counter should count for the experts: it knows neither our operations nor its own grouped GEMM.
 
 Source: a product of (m, k) and (k, n) is 2·m·k·n FLOPs, as torch.utils.flop_counter counts every other one.
 """
@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry, register_flop_formula
 
-import smelt_match.model.segments  # noqa: F401  (its operations exist once it is imported)
+import smelt_match.model.router  # noqa: F401  (operations exist once their modules are imported)
+import smelt_match.model.segments  # noqa: F401
 
 
 @register_flop_formula(torch.ops.smelt_match.experts)
@@ -23,6 +24,12 @@ def experts_flops(_x: Any, _weights: Any, experts: Any, up: Any, down: Any, *_: 
 def experts_backward_flops(_grad: Any, *forward: Any, **__: Any) -> int:
     """Twice the forward pass: states before the activation were kept, and nothing is computed again."""
     return 2 * experts_flops(*forward)
+
+
+@register_flop_formula(torch.ops.smelt_match.top)
+def top_flops(*_: Any, **__: Any) -> int:
+    """Comparisons only."""
+    return 0
 
 
 def grouped_mm_flops(a: Any, b: Any, *_: Any, **__: Any) -> int:

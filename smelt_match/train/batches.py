@@ -68,8 +68,8 @@ def tokens_available(pool: Stream, context: int) -> int:
     return num_contexts(pool, context) * context
 
 
-def check_fresh(pool: Stream, tokens: int, context: int) -> None:
-    """Refuse, before it starts, a run that would have to see tokens twice.
+def check_fresh(pool: Stream, tokens: int, context: int, option: str = "--tokens") -> None:
+    """Refuse, before it starts, a run that would have to see tokens twice. ``option`` asks for them.
 
     Raises:
         BadInput: With the numbers: tokens asked for, tokens there.
@@ -79,7 +79,7 @@ def check_fresh(pool: Stream, tokens: int, context: int) -> None:
         raise BadInput(
             f"{pool.name}: {tokens:,} tokens are asked for, and the corpus has {available:,} in whole contexts of "
             f"{context:,}: an epoch would begin again",
-            "ask for fewer --tokens, or build a larger corpus",
+            f"ask for fewer {option}, or build a larger corpus",
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -88,14 +90,14 @@ class TrainConfig(Record):
     def _check(self) -> Self:
         faults = []
         if self.rows % self.micro_rows:
-            faults.append(f"rows {self.rows} cannot be cut into micro-batches of {self.micro_rows}")
+            faults.append(f"--rows {self.rows} cannot be cut into micro-batches of {self.micro_rows} (--micro-rows)")
         if list(self.forks) != sorted(set(self.forks)):
             faults.append(f"forks {list(self.forks)} do not ascend")
         faults += [
-            f"forks: {fork} is beyond the trunk's {self.steps} steps" for fork in self.forks if fork > self.steps
+            f"--branches {fork} is beyond the trunk's {self.steps} steps" for fork in self.forks if fork > self.steps
         ]
         if self.warmup_steps > self.steps:
-            faults.append(f"warmup_steps {self.warmup_steps} is more than the trunk's {self.steps} steps")
+            faults.append(f"--warmup-steps {self.warmup_steps} is more than the trunk's {self.steps} steps")
         if self.spec.vocab_size is None:
             faults.append("spec: vocab_size is not stated")
         if faults:
@@ -134,6 +136,9 @@ class TrainConfig(Record):
         )
 
 
+# Fields whose option has another name than theirs.
+OPTIONS = {"learning_rate": "lr", "keep_checkpoints": "keep_all", "forks": "branches", "branch_steps": "branch_tokens",
+           "steps": "tokens"}  # fmt: skip
 HOW = frozenset({"corpus", "device", "compile", "recompute", "log_every", "save_every", "keep_checkpoints"})
 
 
@@ -184,37 +189,52 @@ def plan_run(
         "corpus_digest": shards.digest, "steps": steps,
         "forks": default_forks(steps) if branches is None else tuple(branches),
     })  # fmt: skip
-    check_corpus(config, shards)
+    check_corpus(config, shards, "--tokens" if branch_tokens is None else "--branch-tokens")
     return config
 
 
-def check_corpus(config: TrainConfig, shards: Shards) -> None:
-    """Refuse a corpus that a run would have to read twice, or that is not the run's."""
+def check_corpus(config: TrainConfig, shards: Shards, branch_option: str = "--tokens") -> None:
+    """Refuse a corpus that a run would have to read twice, or that is not the run's.
+
+    ``branch_option`` is what decides the branches' length: ``--tokens``, where they are a share of the trunk.
+    """
     if shards.digest != config.corpus_digest:
         raise BadInput(
             f"{shards.folder}: its digest {shards.digest[:12]}… is not the run's, {config.corpus_digest[:12]}…"
         )
     check_fresh(shards.trunk, config.steps * config.tokens_per_step, config.context)
     if config.forks:
-        check_fresh(shards.branch, config.branch_steps * config.tokens_per_step, config.context)
+        check_fresh(shards.branch, config.branch_steps * config.tokens_per_step, config.context, branch_option)
 
 
 def _valid(fields: dict[str, Any]) -> TrainConfig:
     try:
         return TrainConfig.model_validate(fields)
     except ValidationError as error:
-        raise BadInput("\n".join(_faults(error))) from None
+        faults = error.errors(include_url=False, include_context=False)
+        hint = (
+            "name steps of the trunk with --branches, or none" if any("--branches" in f["msg"] for f in faults) else ""
+        )
+        raise BadInput("\n".join(_faults(error, option_of)), hint) from None
 
 
-def _faults(error: ValidationError) -> list[str]:
-    """A line for each fault, with the value that it found where that is one."""
+def option_of(field: str) -> str:
+    """A field by the option that a person gives."""
+    return "--" + OPTIONS.get(field, field).replace("_", "-")
+
+
+def _faults(error: ValidationError, named: Callable[[str], str] = str) -> list[str]:
+    """A line for each fault, with the value that it found where that is one; ``named`` says what a field is called."""
     lines = []
     for fault in error.errors(include_url=False, include_context=False):
         message = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input ")
         if fault["type"] == "value_error":
             lines += message.split("\n")
         else:
-            lines.append(f"{'.'.join(map(str, fault['loc']))}: {message}, found {describe(fault['input'])}")
+            if isinstance(fault["input"], float) and not math.isfinite(fault["input"]):
+                message = "should be a finite number"
+            place = ".".join([named(str(fault["loc"][0])), *map(str, fault["loc"][1:])])
+            lines.append(f"{place}: {message}, found {describe(fault['input'])}")
     return lines
 
 

@@ -157,14 +157,20 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         manifest = Manifest.model_validate_json(text)
     except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False)
+        if found[0]["type"] == "json_invalid":
+            raise BadInput(
+                f"{path}: the file is damaged: {found[0]['msg']}", "build the corpus again, or choose another folder"
+            ) from None
         faults = [
-            f"{path}: {'.'.join(map(str, fault['loc'])) or 'it'}: {fault['msg']}, found {describe(fault['input'])}"
-            for fault in error.errors(include_url=False, include_context=False)
+            f"{path}: {'.'.join(map(str, fault['loc'])) or 'the whole'}: {fault['msg']}, "
+            f"found {describe(fault['input'])}"
+            for fault in found
         ]
         raise BadInput("\n".join(faults[:8]), "build the corpus again with this version") from None
     sources = [(source.name, source.category) for source in manifest.sources]
     files = {name: file.sha256 for name, file in manifest.files.items()}
-    found = content_digest(manifest.vocab_size, manifest.eos_id, manifest.dtype, sources, files)
-    if found != manifest.digest:
-        raise BadInput(f"{path}: the digest is not that of its content ({found[:12]}…)", "build the corpus again")
+    digest = content_digest(manifest.vocab_size, manifest.eos_id, manifest.dtype, sources, files)
+    if digest != manifest.digest:
+        raise BadInput(f"{path}: the digest is not that of its content ({digest[:12]}…)", "build the corpus again")
     return manifest

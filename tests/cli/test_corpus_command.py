@@ -73,6 +73,27 @@ def test_a_corpus_is_replaced_only_by_force_and_only_if_a_build_wrote_it(cli: Cl
     assert (Path("c") / "mine.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize("cap", [2**31, 2**63, 99999999999999999999999])
+def test_a_cap_of_any_size_caps_nothing(cli: Cli, records: Path, cap: int) -> None:
+    assert build(cli, records, "--near", "none", "--max-validation-tokens", cap).manifest.removed.over_cap == 0
+    assert cli("corpus", "show", "c").code == 0
+
+
+def test_records_without_a_category_are_used_by_naming_it_before_the_path(cli: Cli, records: Path) -> None:
+    records.write_text("".join(json.dumps({"text": f"qzx{n} " * 9}) + "\n" for n in range(200)))
+    assert [source.name for source in build(cli, f"Web/mine={records}", "--near", "none").sources] == ["mine"]
+    assert cli("corpus", "tokenizer", f"Web/mine={records}", "--vocab-size", 260, "-o", "t.json").code == 0
+
+
+def test_the_next_command_can_be_pasted_into_a_shell(cli: Cli, records: Path) -> None:
+    ran = cli("corpus", "build", records, "--near", "none", "-o", "c fold é;")
+    assert ran.err.endswith("wrote c fold é;; next: smelt-match corpus show 'c fold é;'\n")
+    ran = cli("corpus", "tokenizer", records, "--vocab-size", 258, "-o", "t t.json")
+    assert ran.err.endswith("next: smelt-match corpus build --tokenizer 't t.json' -o DIR\n")
+    ran = cli("specs", "init", "m m.yaml")
+    assert ran.err.endswith("next: smelt-match count 'm m.yaml'\n")
+
+
 def test_a_tokenizer_never_sees_what_is_held_out(cli: Cli, records: Path) -> None:
     pairs = [{"text": f"qzx{n} " * 50, "category": "C"} for n in range(40)]
     records.write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
@@ -81,7 +102,8 @@ def test_a_tokenizer_never_sees_what_is_held_out(cli: Cli, records: Path) -> Non
             cli("corpus", "tokenizer", records, "--vocab-size", 265, "-o", name, "--validation-share", share).code == 0
         )
     ran = cli("corpus", "tokenizer", records, "--vocab-size", 300, "-o", "c.json", "--validation-share", "999/1000")
-    refused(ran, "these documents fill only 257")
+    refused(ran, "there are no documents to learn from, besides empty and held-out ones")
+    refused(cli("corpus", "tokenizer", records, "--vocab-size", 9999, "-o", "c.json"), "these documents fill only")
     shards = build(cli, records, "--tokenizer", "a.json", "--near", "none")
     assert (shards.vocab_size, shards.eos_id) == (265, 0)
     refused(cli("corpus", "tokenizer", records, "-o", "a.json"), "a.json: exists already")
@@ -102,7 +124,19 @@ def test_a_tokenizer_never_sees_what_is_held_out(cli: Cli, records: Path) -> Non
         (["build", "a.jsonl", "-o", "c", "--near", "x"], "--near: 'x' is not a number"),
         (["build", "a.jsonl", "-o", "c", "--glob", "../*"], "--glob '../*'"),
         (["build", "a.jsonl", "-o", "c", "--max-validation-tokens", "0"], "--max-validation-tokens"),
-        (["build", "a.jsonl", "-o", "none/c"], "the folder none does not exist"),
+        (["build", "a.jsonl", "-o", "none/c"], "the folder none does not exist\nhint: make it first: mkdir -p none"),
+        (["tokenizer", "a.jsonl", "-o", "no ne/t"], "no ne does not exist\nhint: make it first: mkdir -p 'no ne'"),
+        (["build", "a.jsonl", "-o", "", "--force"], "--output '': an empty path"),
+        (["tokenizer", "a.jsonl", "-o", ""], "--output '': an empty path"),
+        (["show", "c", "-o", " "], "--output ' ': an empty path"),
+        (["build", "a.jsonl", "-o", "c", "--eos", "x"], "--eos 'x': bytes have the separator 256 and no other"),
+        (["build", "--sample", "-o", "c", "--eos", "x"], "--eos 'x': bytes have the separator 256 and no other"),
+        (["build", "a.npy", "-o", "c", "--eos", "x"], "--eos 'x': a.npy holds ready tokens, and its sidecar names"),
+        (["build", "a.jsonl", "-o", "c", "--category-field", "x"], "before the path: CATEGORY/SOURCE=a.jsonl;"),
+        (["tokenizer", "a.jsonl", "-o", "t", "--category-field", "x"], "before the path: CATEGORY/SOURCE=a.jsonl;"),
+        (["tokenizer", "a.npy", "-o", "t.json"], "holds ready tokens"),
+        (["tokenizer", "C/s=empty", "-o", "t.json"], "there are no documents to learn from"),
+        (["build", "a.jsonl", "-o", "c", "--near", "٠.٨"], "--near: '٠.٨' is not a number"),
         (["build", "a.jsonl", "-o", "a.jsonl"], "a.jsonl: exists already, and is no folder"),
         (["build", "a.jsonl", "-o", "c", "--text-field", "body"], "a.jsonl:1: has no field 'body'"),
         (["tokenizer", "a.jsonl", "-o", "t.json", "--vocab-size", "9"], "--vocab-size 9"),
@@ -114,8 +148,9 @@ def test_a_tokenizer_never_sees_what_is_held_out(cli: Cli, records: Path) -> Non
 @pytest.mark.usefixtures("records")
 def test_what_makes_no_sense_is_refused_and_nothing_is_written(cli: Cli, args: list[str], told: str) -> None:
     Path("a.npy").write_bytes(b"")
+    Path("empty").mkdir()
     refused(cli("corpus", *args), told)
-    assert {path.name for path in Path().iterdir()} == {"a.jsonl", "a.npy"}
+    assert {path.name for path in Path().iterdir()} == {"a.jsonl", "a.npy", "empty"}
 
 
 @pytest.mark.parametrize("force", [False, True])

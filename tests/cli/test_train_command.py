@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from smelt_match.errors import BadInput
+from smelt_match.spec.family import countable, expand
+from smelt_match.train.config import plan_run
+from smelt_match.train.shards import Shards
 from tests.cli.conftest import Cli, Writer, refused, start
 from tests.train.corpora import corpus, texts
 
@@ -107,20 +111,41 @@ def test_a_spec_that_cannot_be_built_is_refused_by_name_before_anything_is_made(
         (("--tokens", "9M"), ["tokens are asked for", "an epoch would begin again"]),
         (("--tokens", "many"), ["--tokens: 'many' is not a number"]),
         (("--tokens", "3"), ["less than one step of 2 rows of 16 tokens"]),
-        (("--branches", "11"), ["forks: 11 is beyond the trunk's 10 steps"]),
+        (("--branches", "11"), ["--branches 11 is beyond the trunk's 10 steps", "hint: name steps"]),
+        (("--branches", "5", "--branch-tokens", "9M"), ["branch: ", "hint: ask for fewer --branch-tokens"]),
+        (("--tokens", "1e30"), ["--tokens: '1e30' is too large"]),
+        (("--tokens", "٢k"), ["--tokens: '٢k' is not a number"]),
+        (("--warmup-steps", str(10**23)), ["--warmup-steps 1000", "is more than the trunk's 10 steps"]),
+        (("--validation-tokens", "0"), ["--validation-tokens: should be ", "found 0"]),
+        (("--run", ""), ["--run '': an empty path"]),
+        *((("--" + option, value), [f"--{option}: should be a finite number, found {value}"])
+          for option in ("lr", "weight-decay", "clip-norm", "balance-coefficient") for value in ("nan", "inf")),
+        *(((f"--{option}", value), [f"--{option}: should be ", f"found {value}"])
+          for option in ("micro-rows", "seed", "log-every", "save-every")
+          for value in ("-1", str(10**23))),
         (("--branches", "a,b"), ["--branches 'a,b': steps of the trunk are wanted"]),
         (("--micro-rows", "3"), ["rows 2 cannot be cut into micro-batches of 3"]),
-        (("--lr", "-1"), ["learning_rate: ", "found -1.0"]),
+        (("--lr", "-1"), ["--lr: ", "found -1.0"]),
         (("--context", "0"), ["--tokens 320: less than one step"]),
-        (("--seed", "-1"), ["seed: ", "found -1"]),
-        (("--balance", "luck"), ["balance: ", "found 'luck'"]),
-        (("--dtype", "float8"), ["dtype: ", "found 'float8'"]),
+        (("--seed", "-1"), ["--seed: ", "found -1"]),
+        (("--balance", "luck"), ["--balance: ", "found 'luck'"]),
+        (("--dtype", "float8"), ["--dtype: ", "found 'float8'"]),
         (("--device", "tpu"), ["--device 'tpu' is not one of cpu, cuda"]),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_before_it_starts(cli: Cli, args: tuple[str, ...], told: list[str]) -> None:
     refused(cli("train", "mine.yaml", *RUN, *args), *told)
     assert not Path("run").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "option"), [({"branch_tokens": 10**6}, "--branch-tokens"), ({"branch_steps": 10**5}, "--tokens")]
+)
+def test_a_branch_pool_that_is_too_small_is_told_by_the_option_that_sets_it(asked: dict[str, Any], option: str) -> None:
+    [entry] = expand("mine.yaml")
+    with pytest.raises(BadInput, match="branch: ") as caught:
+        plan_run(countable(entry), Shards.open(Path("corpus")), 320, (5,), context=16, rows=2, **asked)
+    assert caught.value.hint.startswith(f"ask for fewer {option}, or")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -188,7 +188,9 @@ def changed(folder: Path, **fields: object) -> None:
     [
         (lambda f: shutil.rmtree(f), "no such corpus folder"),
         (lambda f: (f / MANIFEST).unlink(), "holds no corpus.json"),
-        (lambda f: (f / MANIFEST).write_text("{"), "corpus.json: it: Invalid JSON"),
+        (lambda f: (f / MANIFEST).write_text("{"), "corpus.json: the file is damaged: Invalid JSON"),
+        (lambda f: (f / MANIFEST).write_text((f / MANIFEST).read_text()[:-9]), "corpus.json: the file is damaged: "),
+        (lambda f: (f / MANIFEST).write_text("[]"), "corpus.json: the whole: Input should be an object"),
         (lambda f: (f / MANIFEST).write_bytes(b"\xff\x00"), "not UTF-8"),
         (lambda f: changed(f, schema_version=9), "schema_version: Input should be 1, found 9"),
         (lambda f: changed(f, sources=[]), "sources"),

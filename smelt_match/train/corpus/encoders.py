@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -113,8 +114,17 @@ class TokenizerFile:
 
 
 def find_encoder(name: str, separator: str | None = None) -> Encoder:
-    """An encoder by name: ``bytes``, or the path of a tokenizer.json."""
+    """An encoder by name: ``bytes``, or the path of a tokenizer.json.
+
+    Raises:
+        BadInput: There is none; or ``separator`` is given for bytes, whose separator is 256.
+    """
     if name == "bytes":
+        if separator is not None:
+            raise BadInput(
+                f"--eos {separator[:40]!r}: bytes have the separator 256 and no other",
+                "leave --eos out, or name a tokenizer.json that has this token with --tokenizer",
+            )
         return Bytes()
     path = Path(name)
     return TokenizerFile(path / "tokenizer.json" if path.is_dir() else path, separator)
@@ -124,7 +134,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> str:
     """A byte-level BPE tokenizer (as GPT-2's: no prefix space) with `SEPARATOR` as id 0, as the text of its file.
 
     Raises:
-        BadInput: ``vocab_size`` is too small for bytes and separator, or the texts are too few to fill it.
+        BadInput: ``vocab_size`` is too small for bytes and separator, or there are no texts, or too few to fill it.
     """
     if not 257 <= vocab_size <= 2**20:
         raise BadInput(f"--vocab-size {vocab_size}: must be between 257 (256 bytes and the separator) and {2**20:,}")
@@ -140,7 +150,14 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> str:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    texts = iter(texts)
+    first = next((text for text in texts if text.strip()), None)
+    if first is None:
+        raise BadInput(
+            "there are no documents to learn from, besides empty and held-out ones",
+            "check the inputs, --glob and --validation-share",
+        )
+    tokenizer.train_from_iterator(chain([first], texts), trainer)
     if tokenizer.get_vocab_size() < vocab_size:
         raise BadInput(
             f"--vocab-size {vocab_size:,}: these documents fill only {tokenizer.get_vocab_size():,}",

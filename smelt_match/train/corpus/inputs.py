@@ -152,7 +152,8 @@ def encoder_for(inputs: Sequence[Input], name: str | None, separator: str | None
     """The encoder that an option names, or that token files imply.
 
     Raises:
-        BadInput: Tokens and texts are mixed, or token files disagree about their vocabulary.
+        BadInput: Tokens and texts are mixed, token files disagree about their vocabulary, or ``separator`` is given for
+            what has its own.
     """
     ready = [each for each in inputs if each.kind == "tokens"]
     if not ready:
@@ -161,6 +162,11 @@ def encoder_for(inputs: Sequence[Input], name: str | None, separator: str | None
     if texts or name is not None:
         what = "--tokenizer" if name is not None else str(texts[0].path)
         raise BadInput(f"{ready[0].path}: holds ready tokens, which cannot be mixed with text ({what})")
+    if separator is not None:
+        raise BadInput(
+            f"--eos {separator[:40]!r}: {ready[0].path} holds ready tokens, and its sidecar names their separator",
+            "leave --eos out, or change eos_id in the sidecar",
+        )
     said = {each.path: read_sidecar(each.path) for each in ready}
     sizes = {(sidecar.vocab_size, sidecar.eos_id) for sidecar in said.values()}
     if len(sizes) > 1:

@@ -46,5 +46,6 @@ class Tally:
                 f"{percent(self.limit).lstrip('+')}",
                 *(f"  {line}" for line in [*self.shown, *more]),
             ]),
-            "mend them, say where a record has what (--text-field, --category-field), or raise --max-bad",
+            "mend them; or say where a record has what (--text-field, --category-field); or name the category of all "
+            f"before the path: CATEGORY/SOURCE={self.name}; or raise --max-bad",
         )  # fmt: skip

@@ -95,10 +95,10 @@ class Streams:
 
     def _capped(self, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
         """Of each source the documents, in order, that fit into what is left of its cap."""
-        left = [self._cap] * len(self.sources)
+        left = [self._cap] * len(self.sources)  # plain integers, which no cap overflows
         kept = []
         for document in chosen.tolist():
-            source, length = self._ids[document], self._lengths[document]
+            source, length = self._ids[document], int(self._lengths[document])
             if length <= left[source]:
                 left[source] -= length
                 kept.append(document)
