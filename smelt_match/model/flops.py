@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry, register_flop_formula
 
-import smelt_match.model.router  # noqa: F401  (operations exist once their modules are imported)
+import smelt_match.model.router
 import smelt_match.model.segments  # noqa: F401
 
 

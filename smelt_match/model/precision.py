@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 
 def product_dtype(x: Tensor) -> torch.dtype:
@@ -31,5 +32,7 @@ def is_eager_float(x: Tensor) -> bool:
     There, each operation reads and writes all of its tensors, and a gradient written as few operations is faster than
     what autograd derives. Compilers fuse by themselves, and GPUs have fused kernels.
     """
+    if is_in_torch_dispatch_mode():  # such as a FLOP counter, which knows torch's norms and not their parts
+        return False
     recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
     return x.is_cpu and x.dtype in (torch.float32, torch.float64) and not recorded
