@@ -55,7 +55,7 @@ REHEARSAL = Sizes(
     changes={"hidden_size": 64, "num_layers": 4, "num_experts": 16, "expert_intermediate_size": 24, "head_dim": 16},
     vocabulary=64, rows=2, tokens=24, rounds=2, head_dims=(8, 16), expert_widths=(16, 24), prompt=4, new_tokens=3,
     batches=(1, 2), check_width=32, compiler="eager",
-    training={"steps": 8, "context": 32, "rows": 2, "micro_rows": 2, "dtype": "float32", "learning_rate": 0.02,
+    training={"steps": 16, "context": 32, "rows": 2, "micro_rows": 2, "dtype": "float32", "learning_rate": 0.02,
               "validation_tokens": 32},
 )  # fmt: skip
 

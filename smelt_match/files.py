@@ -52,6 +52,8 @@ def read_text(path: Path, what: str = "file", limit: int = MAX_TEXT_BYTES) -> st
 def check_writable(path: Path, force: bool) -> None:
     """Refuse early what `write_atomic` would refuse late, before any work is spent."""
     with explained(path, "write there"):
+        if "\0" in str(path):
+            raise BadInput(f"{str(path)!r}: embedded null byte", "name another file")
         if path.is_dir():
             raise BadInput(f"{path}: is a folder; name a file in it")
         if path.exists() and not force:

@@ -233,7 +233,8 @@ def _faults(error: ValidationError, named: Callable[[str], str] = str) -> list[s
         else:
             if isinstance(fault["input"], float) and not math.isfinite(fault["input"]):
                 message = "should be a finite number"
-            place = ".".join([named(str(fault["loc"][0])), *map(str, fault["loc"][1:])])
+            names = [str(part) for part in fault["loc"]]
+            place = ".".join([*map(named, names[:1]), *names[1:]]) or "the whole"
             lines.append(f"{place}: {message}, found {describe(fault['input'])}")
     return lines
 
@@ -249,7 +250,7 @@ def read_config(folder: Path) -> TrainConfig:
         return TrainConfig.model_validate_json(read_text(path, "run"))
     except ValidationError as error:
         raise BadInput(
-            "\n".join(f"{path}: {line.removeprefix(': ')}" for line in _faults(error)),
+            "\n".join(f"{path}: {line}" for line in _faults(error)),
             "the file is damaged, or of another version; what was trained there cannot be gone on with",
         ) from None
 

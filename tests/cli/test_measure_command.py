@@ -48,7 +48,7 @@ def test_count_shows_what_was_built_and_run(cli: Cli) -> None:
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.endswith(f"{EQUAL}\n")
     assert "run on the meta device: one causal document of 9 tokens, c = 5; counted by convention 'paper'" in ran.out
-    assert "KV elements of a token: counted 1,536, measured 1,536 (filled cache)" in ran.out
+    assert "KV elements of a token: counted 1,024, measured 1,024 (filled cache)" in ran.out
 
 
 def test_several_models_get_a_line_each(cli: Cli) -> None:
@@ -80,7 +80,7 @@ def test_a_difference_is_shown_and_ends_with_no(cli: Cli) -> None:
     ran = cli(*COUNT)
     assert ran.code == 1
     assert "measured: differs in attention scores, flops_forward: counted" in ran.out
-    assert "error: nano_s85: attention scores, flops_forward: counted 276,480, measured 282,624" in ran.err
+    assert "error: nano_s85: attention scores, flops_forward: counted 184,320, measured 188,416" in ran.err
     assert "please report this as a bug" in ran.err
 
 

@@ -54,7 +54,7 @@ def test_a_database_is_continued_too(cli: Cli) -> None:
     ("args", "told"),
     [
         (["--baseline", "nano_s95"], ['s.journal: baseline is {"', '"num_experts": 64', '"num_experts": 192']),
-        (["--loop", "full x2"], ["s.journal: layout is visits 1-9,4-12, this search has visits 1-12,1-12"]),
+        (["--loop", "full x2"], ["s.journal: layout is visits 1-6,3-8, this search has visits 1-8,1-8"]),
         (["--seed", "1"], ["s.journal: sampler is TPESampler seed 0, this search has TPESampler seed 1"]),
         (["--grid", "bf16"], ["s.journal: expert_widths is 6..176 by 2, this search has 8..176 by 8"]),
         (["--free-heads"], ["s.journal: space is {", '"gqa_ratio": "2..2 by 1"', '"gqa_ratio": "1..8 by 1"']),
