@@ -38,12 +38,12 @@ def read_text(path: Path, what: str = "file", limit: int = MAX_TEXT_BYTES) -> st
         if size > limit:
             raise BadInput(f"{path}: {size:,} bytes, more than the {limit:,} a {what} may have")
         data = path.read_bytes()
-    if not data.strip():
-        raise BadInput(f"{path}: the {what} is empty")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInput(f"{path}: not UTF-8 text (byte {error.start})", f"a {what} is plain text") from None
+    if not text.strip():  # a byte order mark alone is nothing, too
+        raise BadInput(f"{path}: the {what} is empty")
     if "\0" in text:
         raise BadInput(f"{path}: binary data, not a {what}", f"a {what} is plain text")
     return text

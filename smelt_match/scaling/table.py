@@ -142,7 +142,7 @@ def read_table(path: Path) -> Table:
     """Read a CSV file (commas, a header line) or JSON lines; `BadInput` lists what is wrong with it."""
     text = read_text(path, "table", MAX_BYTES)
     faults = Faults()
-    table = _json_lines(text, str(path), faults) if text.lstrip()[0] in "{[" else _csv(text, str(path), faults)
+    table = _json_lines(text, str(path), faults) if text.lstrip().startswith(("{", "[")) else _csv(text, str(path), faults)
     faults.tell()
     if not len(table):
         raise BadInput(f"{path}: no rows")

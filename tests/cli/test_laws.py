@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
@@ -246,6 +246,8 @@ whole = ",".join(synthetic.HEADER) + "\n" + "".join(
 
 @fewer
 @given(data=st.one_of(st.binary(max_size=300), st.text(max_size=300).map(str.encode), damaged(whole.encode())))
+@example(data=b"\xef\xbb\xbf")
+@example(data=b"\xef\xbb\xbf\n")
 def test_any_bytes_as_end_points(data: bytes) -> None:
     Path("any.csv").write_bytes(data)
     ends_well("fit", "any.csv", "--format", "csv")
