@@ -142,7 +142,8 @@ def read_table(path: Path) -> Table:
     """Read a CSV file (commas, a header line) or JSON lines; `BadInput` lists what is wrong with it."""
     text = read_text(path, "table", MAX_BYTES)
     faults = Faults()
-    table = _json_lines(text, str(path), faults) if text.lstrip().startswith(("{", "[")) else _csv(text, str(path), faults)
+    read = _json_lines if text.lstrip().startswith(("{", "[")) else _csv
+    table = read(text, str(path), faults)
     faults.tell()
     if not len(table):
         raise BadInput(f"{path}: no rows")
