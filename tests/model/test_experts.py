@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from smelt_match.model import segments
 from smelt_match.model.experts import Experts, activate, grouped
 from smelt_match.model.router import Router, Routing
-from smelt_match.model.segments import expert_segments
 from tests.model.tiny import build, tiny, tokens
 
 
@@ -80,7 +80,44 @@ def test_segments_have_the_gradients_of_finite_differences(gated: bool, bias: bo
     chosen = torch.tensor([[0, 2], [2, 3], [3, 0]])  # nobody chooses 1
     biases = (random(E, columns), random(E, H)) if bias else (None, None)
     inputs = (random(3, H), random(3, 2), random(E, H, columns), random(E, I, H), *biases)
-    assert torch.autograd.gradcheck(lambda x, w, *rest: expert_segments(x, w, chosen, *rest, gated), inputs)
+    assert torch.autograd.gradcheck(lambda x, w, *rest: segments.expert_segments(x, w, chosen, *rest, gated), inputs)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("gated", [True, False])
+@pytest.mark.parametrize("multiple", [1, 4])
+@pytest.mark.parametrize("chunk", [1, 40, 2**20])
+def test_neither_rounding_up_nor_chunks_change_the_sum_or_its_gradients(
+    chunk: int, multiple: int, gated: bool, bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experts, router = _experts(gated_mlp=gated, mlp_bias=bias)
+    experts, router, x_TH = experts.double(), router.double(), torch.randn(30, 18, dtype=torch.float64)
+    x_TH.requires_grad_()
+    routing = router(x_TH)
+    weights_TK = routing.weights_TK.detach().double().requires_grad_()
+    given = [x_TH, weights_TK, *experts.parameters()]
+    expected_TH = _naive(experts, x_TH, routing._replace(weights_TK=weights_TK))
+    expected = torch.autograd.grad(expected_TH.square().sum(), given)
+    monkeypatch.setattr(segments, "CHUNK", chunk)
+    monkeypatch.setattr(segments, "_multiple", lambda *_: multiple)
+    tensors = (experts.up, experts.down, experts.up_bias, experts.down_bias)
+    found_TH = segments.expert_segments(x_TH, weights_TK, routing.experts_TK, *tensors, gated)
+    torch.testing.assert_close(found_TH, expected_TH)
+    torch.testing.assert_close(torch.autograd.grad(found_TH.square().sum(), given), expected)
+
+
+def test_half_precision_on_a_cpu_has_few_numbers_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+    mm = torch.mm
+    monkeypatch.setattr(torch, "mm", lambda a, b, out: (counts.append(len(a)), mm(a, b, out=out))[1])
+    chosen_TK = torch.randint(0, 5, (100, 2))
+    x_TH, up_EHF, down_EIH = (torch.randn(*shape).bfloat16() for shape in ((100, 6), (5, 6, 8), (5, 4, 6)))
+    segments.expert_segments(x_TH, torch.rand(100, 2).bfloat16(), chosen_TK, up_EHF, down_EIH, None, None, True)
+    assert len(counts) == 10
+    assert all(count % 32 == 0 for count in counts)
+    counts.clear()  # a few rows come again anyway
+    segments.expert_segments(x_TH[:3], torch.rand(3, 2).bfloat16(), chosen_TK[:3], up_EHF, down_EIH, None, None, True)
+    assert sum(counts) == 12
 
 
 def test_the_operations_keep_the_rules_of_custom_operations() -> None:
@@ -88,6 +125,9 @@ def test_the_operations_keep_the_rules_of_custom_operations() -> None:
     inputs = [x, weights, chosen, torch.randn(3, 6, 8), torch.randn(3, 4, 6), torch.randn(3, 8), torch.randn(3, 6)]
     inputs = [tensor.requires_grad_() if tensor.is_floating_point() else tensor for tensor in inputs]
     torch.library.opcheck(torch.ops.smelt_match.experts.default, (*inputs, True, True))
+    many = [x.detach().repeat(20, 1), weights.repeat(20, 1), chosen.repeat(20, 1), *inputs[3:]]
+    half = [tensor.detach().bfloat16() if tensor.is_floating_point() else tensor for tensor in many]
+    torch.library.opcheck(torch.ops.smelt_match.experts.default, (*half, True, True))
 
 
 def test_inference_keeps_no_states_for_a_backward_pass() -> None:
