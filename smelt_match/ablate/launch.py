@@ -11,14 +11,16 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
 from smelt_match.ablate.folder import LOG, STOPPED, failure, record_failure, state
 from smelt_match.ablate.work import command
-from smelt_match.errors import Stopped
+from smelt_match.errors import MissingExtra, Stopped
 
 Told = Callable[[str], None]
+NEEDED = {"slurm": "submitit", "ray": "ray"}  # by the launcher, whose name is that of its extra, too
 
 
 class Launcher(Protocol):
@@ -29,6 +31,19 @@ class Launcher(Protocol):
 
     def close(self) -> None:
         """End whatever still runs."""
+
+
+def check_installed(launcher: str) -> None:
+    """Refuse a launcher, by its name, whose library is not installed; looking for it loads nothing.
+
+    Raises:
+        MissingExtra: It is not installed.
+    """
+    library = NEEDED.get(launcher)
+    if library is not None and find_spec(library) is None:
+        raise MissingExtra(
+            f"--launcher {launcher} needs {library}, which is not installed", f"pip install 'smelt-match[{launcher}]'"
+        )
 
 
 @dataclass(frozen=True)

@@ -112,10 +112,12 @@ def chosen(option: str, value: str, known: tuple[str, ...]) -> str:
     return value
 
 
-def check_reuse(launch: Launch) -> None:
-    """Refuse folders to reuse that hold no sweep, before anything is built or trained."""
+def check_launch(launch: Launch) -> None:
+    """Refuse a launcher that is not installed and folders to reuse that hold no sweep, before anything is solved."""
     from smelt_match.ablate.folder import read_sweep
+    from smelt_match.ablate.launch import check_installed
 
+    check_installed(launch.launcher)
     for folder in launch.reuse:
         read_sweep(folder)
 

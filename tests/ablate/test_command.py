@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,22 @@ def test_another_sweep_in_the_same_folder_is_refused(cli: Cli) -> None:
 )
 def test_bad_input_is_refused_before_anything_is_made(cli: Cli, here: Path, args: list[str], told: list[str]) -> None:
     refused(cli("ablate", "count", "--plan", *args), *told)
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize(("launcher", "library"), [("slurm", "submitit"), ("ray", "ray")])
+@pytest.mark.parametrize("plan", [True, False])
+def test_a_launcher_that_is_not_installed_is_told_before_anything_is_solved(
+    cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch, launcher: str, library: str, plan: bool
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.setattr(ablating, "planned", lambda _: pytest.fail("a plan was solved"))
+    ran = cli("ablate", "count", "--launcher", launcher, *(["--plan"] if plan else []))
+    assert (ran.code, ran.out) == (3, "")
+    assert ran.err == (
+        f"error: --launcher {launcher} needs {library}, which is not installed\n"
+        f"hint: pip install 'smelt-match[{launcher}]'\n"
+    )
     assert list(here.iterdir()) == []
 
 
