@@ -7,18 +7,22 @@ import queue
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
 from smelt_match.ablate.folder import LOG, STOPPED, failure, record_failure, state
 from smelt_match.ablate.work import command
-from smelt_match.errors import Stopped
+from smelt_match.errors import MissingExtra, Stopped
 
 Told = Callable[[str], None]
+SECONDS_TO_SAVE = 60.0  # that workers have to end by themselves
+NEEDED = {"slurm": "submitit", "ray": "ray"}  # by the launcher, whose name is that of its extra, too
 
 
 class Launcher(Protocol):
@@ -29,6 +33,19 @@ class Launcher(Protocol):
 
     def close(self) -> None:
         """End whatever still runs."""
+
+
+def check_installed(launcher: str) -> None:
+    """Refuse a launcher, by its name, whose library is not installed; looking for it loads nothing.
+
+    Raises:
+        MissingExtra: It is not installed.
+    """
+    library = NEEDED.get(launcher)
+    if library is not None and find_spec(library) is None:
+        raise MissingExtra(
+            f"--launcher {launcher} needs {library}, which is not installed", f"pip install 'smelt-match[{launcher}]'"
+        )
 
 
 @dataclass(frozen=True)
@@ -80,7 +97,7 @@ class Local:
         for slot in slots:
             self._slots.put(slot)
         self._count = len(slots)
-        self._children: set[subprocess.Popen[bytes]] = set()
+        self._children: dict[subprocess.Popen[bytes], Told] = {}  # and who hears of them
         self._guard = threading.Lock()
         self._closed = False
 
@@ -97,13 +114,31 @@ class Local:
             pool.shutdown(cancel_futures=True)
 
     def close(self) -> None:
-        """Kill every worker and what it started."""
+        """Have every worker save the step that runs and end; kill it and what it started where that takes too long.
+
+        A signal that raises an exception here, such as a second SIGTERM or Ctrl-C, kills at once.
+        """
         with self._guard:
             self._closed = True
-            children = list(self._children)
-        for child in children:
-            with suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
+            children = dict(self._children)
+        try:
+            for child in children:
+                child.terminate()
+            for told in set(children.values()):
+                with suppress(OSError, ValueError):  # nobody can be told when stderr is closed
+                    told(
+                        f"stopping the arms at work ({len(children)}): each saves the step that runs; this waits for "
+                        f"up to {SECONDS_TO_SAVE:.0f} s, and another signal ends them at once"
+                    )
+            deadline = time.monotonic() + SECONDS_TO_SAVE
+            for child in children:
+                with suppress(subprocess.TimeoutExpired):
+                    child.wait(max(0.0, deadline - time.monotonic()))
+        finally:
+            for child in children:
+                if child.poll() is None:
+                    with suppress(ProcessLookupError):
+                        os.killpg(child.pid, signal.SIGKILL)
 
     def _one(self, folder: Path, told: Told) -> None:
         slot = self._slots.get()
@@ -122,17 +157,19 @@ class Local:
                     self._worker(folder, slot.cores),
                     stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, start_new_session=True,
                 )  # fmt: skip
-                self._children.add(child)
+                self._children[child] = told
             told(f"{folder.name}: started on {slot.name}")
             try:
                 code = child.wait()
             finally:
                 with self._guard:
-                    self._children.discard(child)
+                    del self._children[child]
                     closed = self._closed
                 assert child.stdin is not None
                 child.stdin.close()
-        if not closed:
+        if closed and code < 0:
+            told(f"{folder.name}: was killed; it goes on from what it saved last")
+        else:
             note_end(folder, code, told)
 
 

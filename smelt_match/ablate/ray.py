@@ -8,9 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from smelt_match.ablate.launch import Told, note_end, visible_gpus
+from smelt_match.ablate.launch import Told, check_installed, note_end, visible_gpus
 from smelt_match.ablate.work import Trainer, work
-from smelt_match.errors import MissingExtra
 
 
 class Ray:
@@ -27,12 +26,9 @@ class Ray:
             MissingExtra: Ray is not installed.
         """
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        try:
-            import ray
-        except ImportError:
-            raise MissingExtra(
-                "--launcher ray needs ray, which is not installed", "pip install 'smelt-match[ray]'"
-            ) from None
+        check_installed("ray")
+        import ray
+
         self._ray: Any = ray
         ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False, ignore_reinit_error=True)
         wanted = {"num_gpus": 1} if visible_gpus() else {"num_cpus": threads}

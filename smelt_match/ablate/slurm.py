@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from smelt_match.ablate.launch import Told, note_end
+from smelt_match.ablate.launch import Told, check_installed, note_end
 from smelt_match.ablate.work import Trainer, work
-from smelt_match.errors import BadInput, MissingExtra, Stopped
+from smelt_match.errors import BadInput, Stopped
 from smelt_match.train.stop import on_signal
 
 JOBS = "slurm"
@@ -72,12 +72,9 @@ class Slurm:
             MissingExtra: submitit is not installed.
             BadInput: No sbatch is there, or an option has a bad value.
         """
-        try:
-            import submitit
-        except ImportError:
-            raise MissingExtra(
-                "--launcher slurm needs submitit, which is not installed", "pip install 'smelt-match[slurm]'"
-            ) from None
+        check_installed("slurm")
+        import submitit
+
         if submitit.SlurmExecutor.affinity() < 0:
             raise BadInput("--launcher slurm: there is no sbatch on this machine", "run this on a login node of Slurm")
         self._task = Task(train)

@@ -72,7 +72,8 @@ def main(args: list[str] | None = None) -> int:
         end_with_parent()
     if asked.cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {int(core) for core in asked.cores.split(",")})
-    with on_signal(signal.SIGTERM) as asked_to_stop:
+    # A scheduler's SIGTERM may come to all processes, and then from the parent again, which kills what takes too long.
+    with on_signal(signal.SIGTERM, patient=asked.tied) as asked_to_stop:
         from smelt_match.ablate.trainer import train_arm
 
         return run(asked.folder, train_arm, asked_to_stop)

@@ -161,7 +161,7 @@ def _command(kind: Kind) -> Callable[..., int]:
         )  # fmt: skip
         parameters = ablating.sbatch_options(slurm or [])
         launch = ablating.Launch(out or asked.folder, launcher, threads, parameters, probe, yes, tuple(reuse or ()))
-        ablating.check_reuse(launch)
+        ablating.check_launch(launch)
         if plan:
             options.emit(ablating.only_plan(asked, shown), output, force)
             return 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from smelt_match.errors import BadInput, close_names
+from smelt_match.errors import BadInput, Stopped, close_names
 from smelt_match.units import parse_count
 
 if TYPE_CHECKING:
@@ -112,10 +112,12 @@ def chosen(option: str, value: str, known: tuple[str, ...]) -> str:
     return value
 
 
-def check_reuse(launch: Launch) -> None:
-    """Refuse folders to reuse that hold no sweep, before anything is built or trained."""
+def check_launch(launch: Launch) -> None:
+    """Refuse a launcher that is not installed and folders to reuse that hold no sweep, before anything is solved."""
     from smelt_match.ablate.folder import read_sweep
+    from smelt_match.ablate.launch import check_installed
 
+    check_installed(launch.launcher)
     for folder in launch.reuse:
         read_sweep(folder)
 
@@ -206,7 +208,10 @@ def run_sweep(asked: Asked, launch: Launch, shown: Format) -> tuple[str, Mapping
     open_folder(launch.out, sweep.file())
     _tell(plan_text(plan, "table", asked.settings))
     _agree(plan, sweep, launch)
-    finished = run(sweep, launch.out, launcher, _tell, launch.reuse)
+    try:
+        finished = run(sweep, launch.out, launcher, _tell, launch.reuse)
+    except SystemExit:  # that is how SIGTERM ends the program
+        raise Stopped(f"{launch.out}: stopped, as SIGTERM asks", "the same command goes on") from None
     found = tables(asked.kind, finished.points, finished.results)
     return result_text(finished, found, shown, asked.settings), finished.failures
 

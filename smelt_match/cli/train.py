@@ -15,6 +15,7 @@ from smelt_match.errors import BadInput
 from smelt_match.units import parse_count
 
 if TYPE_CHECKING:
+    from smelt_match.export.table import Format
     from smelt_match.train.config import TrainConfig
     from smelt_match.train.progress import Progress, Report
     from smelt_match.train.run import LegResult
@@ -142,7 +143,7 @@ def _reporter() -> Report:
     return report
 
 
-def _text(config: TrainConfig, results: list[LegResult], shown: str) -> str:
+def _text(config: TrainConfig, results: list[LegResult], shown: Format) -> str:
     from smelt_match.export import columns
     from smelt_match.export.document import SCHEMA_VERSION, to_json
     from smelt_match.export.table import render
@@ -155,6 +156,14 @@ def _text(config: TrainConfig, results: list[LegResult], shown: str) -> str:
         return to_json(document)
     note = (
         f"{config.spec.name}: {config.tokens_per_step:,} tokens a step, learning rate {config.learning_rate:g}; loss "
-        "in nats per token, of all validation tokens, and as the mean over sources; without the balancing loss"
+        "in nats per token, of all validation tokens, as the mean over sources, and of a category's tokens; without "
+        "the balancing loss"
     )
-    return render(columns.LEGS, rows, shown, note)  # type: ignore[arg-type]
+    names = results[0].validation.categories
+    categories = columns.category_columns(names)
+    for row, result in zip(rows, results, strict=True):
+        row |= {f"category_{name}": result.validation.loss(name) for name in names}
+    if shown != "table":
+        return render((*columns.LEGS, *categories), rows, shown, note)
+    # Beside the other columns, categories would make the table wider than most terminals.
+    return render(columns.LEGS, rows, shown) + "\n" + render((columns.LEGS[0], *categories), rows, shown, note)

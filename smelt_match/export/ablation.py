@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from smelt_match.export.columns import BUDGET, CONFIG, DEVIATION, HOW
+from smelt_match.export.columns import BUDGET, CONFIG, DEVIATION, HOW, category_columns
 from smelt_match.export.table import Column
 from smelt_match.units import MINUS
 
@@ -80,7 +80,7 @@ PRINTED = (
 
 def result_columns(categories: list[str], printed: bool) -> tuple[Column, ...]:
     """The columns of a result, with one for each category, and the paper's own where it prints any."""
-    return (*RESULT, *(PRINTED if printed else ()), *(Column(f"category_{n}", n, with_half) for n in categories))
+    return (*RESULT, *(PRINTED if printed else ()), *category_columns(categories, with_half))
 
 
 def data_columns(columns: tuple[Column, ...]) -> tuple[Column, ...]:

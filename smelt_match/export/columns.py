@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from smelt_match.export.table import Column
@@ -147,6 +148,11 @@ CORPUS = (
 
 def _nats(value: Any) -> str:
     return f"{value:.4f}"
+
+
+def category_columns(names: Iterable[str], text: Callable[[Any], str] = _nats) -> tuple[Column, ...]:
+    """A column for the loss of each category of sources."""
+    return tuple(Column(f"category_{name}", name, text) for name in names)
 
 
 LEGS = (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -45,7 +46,7 @@ def render(columns: Sequence[Column], rows: Sequence[Row], form: Format, note: s
     ``note`` says how the numbers were counted: under the table, or as a comment in LaTeX; CSV has columns for it.
     """
     if form == "csv":
-        return _csv(columns, rows)
+        return csv_text([column.key for column in columns], ([row.get(c.key) for c in columns] for row in rows))
     columns = [column for column in columns if not column.data_only]
     headers = [column.header for column in columns]
     cells = [[" ".join(column.shown(row).split()) for column in columns] for row in rows]
@@ -79,19 +80,29 @@ def _plain_tex(text: str) -> str:
     return text
 
 
-def _csv(columns: Sequence[Column], rows: Sequence[Row]) -> str:
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """CSV as all of the program writes it."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([column.key for column in columns])
-    for row in rows:
-        writer.writerow([_datum(row.get(column.key)) for column in columns])
+    writer.writerows([_datum(cell) for cell in row] for row in (header, *rows))
     return stream.getvalue()
 
 
+_FORMULA = re.compile(r"[=+\-@\t\n]")
+_NUMBER = re.compile(r"[+-]?\d[\d.,]*(e[+-]?\d+)?( ?%)?", re.ASCII | re.IGNORECASE)
+
+
 def _datum(value: Any) -> Any:
-    """A value as a spreadsheet reads it: exact rationals become integers or decimals."""
+    """A value as a spreadsheet reads it: exact rationals become integers or decimals.
+
+    A text that it would take for a formula, such as a name from a file, gets an apostrophe before it, as OWASP advises
+    (https://owasp.org/www-community/attacks/CSV_Injection); a number with a sign stays one.
+    """
     if isinstance(value, Fraction):
         return int(value) if value.denominator == 1 else float(value)
+    if isinstance(value, str):
+        text = re.sub(r"\r\n?", "\n", value)  # the writer quotes \n alone: after a bare \r a new row would begin
+        return "'" + text if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
     return "" if value is None else value
 
 

@@ -5,7 +5,6 @@ A chart is lines with bands and marks in panels; everything that a picture shows
 
 from __future__ import annotations
 
-import csv
 import io
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from smelt_match.budget.surface import Surface
 from smelt_match.errors import MissingExtra
+from smelt_match.export.table import csv_text
 from smelt_match.files import check_writable, write_atomic
 from smelt_match.report.savings import Comparison
 from smelt_match.scaling.bootstrap import LEVEL
@@ -79,18 +79,17 @@ class Chart:
 
     def csv(self) -> str:
         """Every number in the picture."""
-        stream = io.StringIO()
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["kind", "panel", "series", "flops", "value", "low", "high", "extrapolated"])
+        header = ("kind", "panel", "series", "flops", "value", "low", "high", "extrapolated")
+        rows: list[tuple[Any, ...]] = []
         for line in self.lines:
             for i in range(len(line.x)):
                 ends = ("", "") if line.low is None or line.high is None else (line.low[i], line.high[i])
-                row = ["line", line.panel, line.label, line.x[i], line.y[i], *ends, int(not line.inside[i])]
-                writer.writerow([float(cell) if isinstance(cell, np.floating) else cell for cell in row])
+                row = ("line", line.panel, line.label, line.x[i], line.y[i], *ends, int(not line.inside[i]))
+                rows.append(tuple(float(cell) if isinstance(cell, np.floating) else cell for cell in row))
         for marks in self.marks:
-            for x, y in zip(marks.x.tolist(), marks.y.tolist(), strict=True):
-                writer.writerow(["point", marks.panel, marks.label, x, y, "", "", 0])
-        return stream.getvalue()
+            points = zip(marks.x.tolist(), marks.y.tolist(), strict=True)
+            rows += [("point", marks.panel, marks.label, x, y, "", "", 0) for x, y in points]
+        return csv_text(header, rows)
 
 
 def charts(

@@ -21,8 +21,10 @@ def never() -> bool:
 
 
 @contextmanager
-def on_signal(number: signal.Signals) -> Iterator[Asked]:
-    """Whether a signal came since, instead of its doing what it did before. A second one does that, as ever.
+def on_signal(number: signal.Signals, patient: bool = False) -> Iterator[Asked]:
+    """Whether a signal came since, instead of its doing what it did before.
+
+    A second one does that, as ever; to a ``patient`` process it says nothing new.
 
     Signals reach the main thread alone; in any other, nobody asks.
     """
@@ -35,7 +37,8 @@ def on_signal(number: signal.Signals) -> Iterator[Asked]:
     def note(*_: Any) -> None:
         nonlocal came
         came = True
-        signal.signal(number, before)
+        if not patient:
+            signal.signal(number, before)
 
     signal.signal(number, note)
     try:

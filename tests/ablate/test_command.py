@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 from smelt_match.ablate.launch import Local, Slot
 from smelt_match.cli import ablating
 from tests.ablate.trainers import worker
-from tests.cli.conftest import refused
+from tests.cli.conftest import refused, start
 from tests.conftest import Ran
 
 Cli = Callable[..., Ran]
@@ -196,6 +199,22 @@ def test_bad_input_is_refused_before_anything_is_made(cli: Cli, here: Path, args
     assert list(here.iterdir()) == []
 
 
+@pytest.mark.parametrize(("launcher", "library"), [("slurm", "submitit"), ("ray", "ray")])
+@pytest.mark.parametrize("plan", [True, False])
+def test_a_launcher_that_is_not_installed_is_told_before_anything_is_solved(
+    cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch, launcher: str, library: str, plan: bool
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.setattr(ablating, "planned", lambda _: pytest.fail("a plan was solved"))
+    ran = cli("ablate", "count", "--launcher", launcher, *(["--plan"] if plan else []))
+    assert (ran.code, ran.out) == (3, "")
+    assert ran.err == (
+        f"error: --launcher {launcher} needs {library}, which is not installed\n"
+        f"hint: pip install 'smelt-match[{launcher}]'\n"
+    )
+    assert list(here.iterdir()) == []
+
+
 def test_the_status_of_no_sweep_is_refused(cli: Cli) -> None:
     refused(cli("ablate", "status", "."), "holds no sweep", "hint: name a folder that `smelt-match ablate` made")
 
@@ -236,6 +255,34 @@ def test_a_real_sweep_of_a_tiny_model(cli: Cli) -> None:
     assert table["rows"][1]["difference_nats"]["values"][0] != 0
     again = cli(*args)
     assert (again.code, again.out) == (0, first.out)
+
+
+def test_sigterm_has_the_arms_save_their_steps_and_the_same_command_goes_on(cli: Cli) -> None:
+    Path("tiny.yaml").write_text(SPEC)
+    _corpus(Path("small"))
+    args = (
+        "ablate", "count", "--baseline", "tiny.yaml", "--grid", "nano", "--points", "1-2", "--corpus", "small",
+        "--tokens", "5k", "--context", "32", "--rows", "2", "--validation-tokens", "64", "--out", "out", "--no-probe",
+        "--yes", "--format", "csv",
+    )  # fmt: skip
+    process = start(*args)
+    end = time.monotonic() + 60
+    while not any("trunk 1/" in log.read_text() for log in Path("out").glob("arms/*/log.txt")):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (143, "")
+    assert err.endswith("error: out: stopped, as SIGTERM asks\nhint: the same command goes on\n")
+    reached = {path.parents[1]: int(path.read_text().strip()[-8:]) for path in Path("out").glob("arms/*/trunk/latest")}
+    assert reached
+    for arm, step in reached.items():
+        assert 1 <= step < 78
+        assert f"{arm.name}: stopped before its end; what it had trained is saved" in err
+    again = cli(*args)
+    assert again.code == 0, again.err
+    for arm, step in reached.items():
+        assert f"trunk {step + 1}/78" in (arm / "log.txt").read_text()
 
 
 def _corpus(place: Path) -> None:

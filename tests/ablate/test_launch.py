@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from smelt_match.ablate import launch
 from smelt_match.ablate.folder import FAILURE, failure, state, write_run
 from smelt_match.ablate.launch import Local, Slot, local_slots
 from smelt_match.ablate.result import read_result
@@ -62,15 +63,19 @@ def test_arms_run_in_processes_of_their_own_and_one_that_dies_takes_no_other_alo
     assert "arm2: done" in told
 
 
-def test_closing_kills_every_worker_and_starts_no_other(arms: list[Path]) -> None:
-    for place in arms:
-        mood(place, "hangs")
+def test_closing_has_every_worker_save_kills_those_that_take_too_long_and_starts_no_other(
+    arms: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "SECONDS_TO_SAVE", 2.0)
+    for place, text in zip(arms, ("hangs", "until asked", "hangs"), strict=True):
+        mood(place, text)
     launcher = Local(SLOTS, worker=worker)
     caught: list[BaseException] = []
+    told: list[str] = []
 
     def go() -> None:
         try:
-            launcher.run(arms, lambda _: None)
+            launcher.run(arms, told.append)
         except BaseException as error:
             caught.append(error)
 
@@ -81,7 +86,38 @@ def test_closing_kills_every_worker_and_starts_no_other(arms: list[Path]) -> Non
     thread.join(DEADLINE)
     assert not thread.is_alive()
     assert not caught
-    assert sorted(state(place) for place in arms) == ["missing", "stopped", "stopped"]
+    assert [state(place) for place in arms] == ["stopped", "stopped", "missing"]
+    assert not any((place / FAILURE).exists() for place in arms)
+    assert told[-3].startswith("stopping the arms at work (2): each saves the step that runs; this waits for up to 2 s")
+    assert told[-2:] == [
+        "arm1: stopped before its end; what it had trained is saved",
+        "arm0: was killed; it goes on from what it saved last",
+    ]
+
+
+def test_a_second_signal_ends_workers_at_once(arms: list[Path]) -> None:
+    text = (
+        "import signal, sys; from pathlib import Path\n"
+        "from smelt_match.ablate.launch import Local, Slot\n"
+        "from smelt_match.cli import _end\n"
+        "from tests.ablate.trainers import worker\n"
+        "signal.signal(signal.SIGTERM, _end)\n"
+        "Local([Slot('one')], worker=worker).run([Path(sys.argv[1])], lambda line: print(line, flush=True))\n"
+    )
+    mood(arms[0], "hangs")
+    asked = [sys.executable, "-c", text, str(arms[0])]
+    with subprocess.Popen(asked, stdout=subprocess.PIPE, text=True) as parent:
+        until(lambda: (arms[0] / "begun").exists())
+        assert parent.stdout is not None
+        parent.send_signal(signal.SIGTERM)
+        assert parent.stdout.readline().startswith("arm0: started")
+        assert parent.stdout.readline().startswith("stopping the arms at work (1)")
+        begun = time.monotonic()
+        parent.send_signal(signal.SIGTERM)
+        assert parent.wait(DEADLINE) == 143
+    assert time.monotonic() - begun < launch.SECONDS_TO_SAVE / 2
+    assert state(arms[0]) == "stopped"
+    assert not (arms[0] / FAILURE).exists()
 
 
 def test_workers_end_when_their_parent_is_killed(arms: list[Path]) -> None:
@@ -103,7 +139,8 @@ def test_workers_end_when_their_parent_is_killed(arms: list[Path]) -> None:
     until(lambda: state(arms[0]) == "stopped")
 
 
-def test_a_stopped_arm_goes_on(arms: list[Path]) -> None:
+def test_a_stopped_arm_goes_on(arms: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "SECONDS_TO_SAVE", 0.1)
     mood(arms[0], "once")
     launcher = Local(SLOTS, worker=worker)
     thread = threading.Thread(target=launcher.run, args=([arms[0]], lambda _: None))

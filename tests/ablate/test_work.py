@@ -7,11 +7,15 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from smelt_match.ablate import work
 from smelt_match.ablate.folder import FAILURE, state, write_run
 from smelt_match.ablate.result import RESULT
 from smelt_match.ablate.work import command
 from smelt_match.spec.model import ModelSpec
 from smelt_match.train.config import TrainConfig, plan_run
+from smelt_match.train.stop import Asked
 from tests.train.corpora import corpus, texts
 
 TINY = ModelSpec(
@@ -34,6 +38,31 @@ def start(folder: Path) -> subprocess.Popen[str]:
         command(folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=environment,
     )  # fmt: skip
+
+
+def test_a_signal_that_comes_again_says_nothing_new_to_a_worker_whose_parent_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler may send SIGTERM to all processes, and then it comes from the parent, too."""
+    ended: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
+    monkeypatch.setattr(work, "end_with_parent", lambda: None)
+
+    def run(_folder: Path, _train: object, asked_to_stop: Asked) -> int:
+        assert not asked_to_stop()
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        assert asked_to_stop()
+        return 143
+
+    monkeypatch.setattr(work, "run", run)
+    try:
+        assert work.main([str(tmp_path), "--tied"]) == 143
+        assert ended == []
+        assert work.main([str(tmp_path)]) == 143
+        assert ended == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_sigterm_saves_the_step_of_an_arm_and_starting_it_again_goes_on_to_the_same_result(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -53,6 +56,25 @@ def test_a_run_prints_the_ends_of_its_legs_and_again_when_it_is_done(cli: Cli) -
     assert "32 tokens a step" in table.out
     exported = cli("export", "run/model.yaml", "--to", "hf", "--weights", "run/model.safetensors", "-o", "exported")
     assert exported.code == 0, exported.err
+
+
+def test_every_form_has_the_losses_of_categories_under_the_names_of_a_sweeps_table(cli: Cli) -> None:
+    args = ("train", "mine.yaml", *RUN, "--branches", "5")
+    found = {form: cli(*args, "--format", form) for form in ("json", "csv", "table", "md", "tex")}
+    assert {ran.code for ran in found.values()} == {0}
+    legs = json.loads(found["json"].out)["legs"]
+    rows = list(csv.DictReader(io.StringIO(found["csv"].out)))
+    assert list(rows[0])[-2:] == ["category_Code", "category_Web"]
+    for leg, row in zip(legs, rows, strict=True):
+        losses = leg["validation_loss_by_category"]
+        assert losses["Code"] != losses["Web"]
+        assert {name: float(row[f"category_{name}"]) for name in losses} == losses
+        for form in ("table", "md", "tex"):
+            lines = [line for line in found[form].out.splitlines() if leg["leg"] in line]
+            told = [re.findall(r"\d\.\d{4}", line)[-2:] for line in lines]
+            assert [f"{loss:.4f}" for loss in losses.values()] in told, form
+    table = found["table"].out.split("\n\nmine")[0]
+    assert max(map(len, table.splitlines())) <= 80
 
 
 def test_sigterm_saves_the_step_and_the_same_command_goes_on(cli: Cli) -> None:
