@@ -169,6 +169,7 @@ def record_failure(folder: Path, message: str, hint: str = "") -> None:
 def failure(folder: Path) -> str:
     """Why an arm failed, in its own words."""
     try:
-        return str(json.loads(read_text(folder / FAILURE, "failure"))["message"])
+        found = json.loads(read_text(folder / FAILURE, "failure"))
+        return "; ".join(filter(None, (str(found["message"]), str(found["hint"]))))
     except (BadInput, ValueError, KeyError, TypeError):
         return "no reason was recorded"

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from smelt_match.ablate.folder import LOG, STOPPED, failure, record_failure, state
 from smelt_match.ablate.work import command
-from smelt_match.errors import MissingExtra, Stopped
+from smelt_match.errors import BadInput, MissingExtra, Stopped
 
 Told = Callable[[str], None]
 SECONDS_TO_SAVE = 60.0  # that workers have to end by themselves
@@ -185,5 +185,10 @@ def note_end(folder: Path, code: int, told: Told, log: Path | None = None) -> No
     if reached not in ("done", "failed"):
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         likely = "; signal 9 is often the system that is out of memory" if code == -signal.SIGKILL else ""
-        record_failure(folder, f"the worker {how} without a result{likely}", f"see {log or folder / LOG}")
+        message, hint = f"the worker {how} without a result{likely}", f"see {log or folder / LOG}"
+        try:
+            record_failure(folder, message, hint)
+        except BadInput as error:  # as on a full disk: the other arms go on
+            told(f"{folder.name}: failed: {message}; {hint}; {error.message}")
+            return
     told(f"{folder.name}: done" if reached == "done" else f"{folder.name}: failed: {failure(folder)}")

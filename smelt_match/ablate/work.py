@@ -45,7 +45,7 @@ def work(folder: Path, train: Trainer, asked_to_stop: Asked = never) -> bool:
             raise
         except SmeltMatchError as error:
             record_failure(folder, error.message, error.hint)
-            print(f"error: {error.message}", file=sys.stderr)
+            print(f"error: {'; '.join(filter(None, (error.message, error.hint)))}", file=sys.stderr)
             return False
         except Exception as error:
             record_failure(folder, f"{type(error).__name__}: {error}")

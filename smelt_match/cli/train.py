@@ -35,7 +35,11 @@ def train(
     run: Annotated[
         Path,
         typer.Option(
-            "--run", metavar="DIR", parser=options.place("--run"), help="The run's folder; an unfinished run goes on."
+            "--run",
+            "--out",
+            metavar="DIR",
+            parser=options.place("--run"),
+            help="The run's folder; an unfinished run goes on.",
         ),
     ],
     tokens: Annotated[str, typer.Option("--tokens", metavar="N", help="Of the trunk, such as 200k, 2M or 205B.")],
@@ -87,8 +91,12 @@ def train(
 
     The same command again goes on with a run that was stopped. SIGTERM, which
     schedulers send before they kill, saves after the step that runs and exits
-    with 143. Under torchrun, weights are sharded over its ranks. The table has the validation loss at the
-    end of each branch and of the trunk; models and logs are in the run's folder.
+    with 143. Under torchrun, weights are sharded over its ranks; say --out
+    there, since torchrun takes --run for an option of its own. The table has
+    the validation loss at the end of each branch and of the trunk. Models and
+    logs are in the run's folder: each branch's model in the branch's own, and
+    at the top the model at the end of the last branch, or of a trunk without
+    branches.
     """
     from smelt_match.spec.family import countable, expand
     from smelt_match.train.config import plan_run

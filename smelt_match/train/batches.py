@@ -79,7 +79,9 @@ def check_fresh(pool: Stream, tokens: int, context: int, option: str = "--tokens
         raise BadInput(
             f"{pool.name}: {tokens:,} tokens are asked for, and the corpus has {available:,} in whole contexts of "
             f"{context:,}: an epoch would begin again",
-            f"ask for fewer {option}, or build a larger corpus",
+            f"ask for fewer {option}, " * bool(available)
+            + "train without branches, " * (pool.name == "branch")
+            + "or build a larger corpus",
         )
 
 

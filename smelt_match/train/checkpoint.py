@@ -7,6 +7,7 @@ complete and on the disk, so that what it names can be read whenever the run is 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -64,12 +65,14 @@ class Checkpoints:
             return None
         match = _NAME.fullmatch(read_text(path, "file").strip())
         if match is None or not (self.folder / match[0]).is_dir():
-            hint = f"write the name of another checkpoint into it: {self._others()}"
-            raise BadInput(f"{path}: names no checkpoint that is there", hint)
+            raise BadInput(f"{path}: names no checkpoint that is there", self._others())
         return int(match[1])
 
-    def _others(self) -> str:
-        return ", ".join(self.path(step).name for step in self.steps) or "there is none; delete the folder"
+    def _others(self, than: int | None = None) -> str:
+        names = [self.path(step).name for step in self.steps if step != than]
+        if not names:
+            return f"there is no other checkpoint; delete {self.folder} to begin it anew"
+        return f"write the name of another checkpoint into {self.folder / LATEST}: {', '.join(names)}"
 
     def save(self, step: int, tensors: dict[str, Tensor]) -> None:
         """Write a checkpoint, then make it the latest.
@@ -123,7 +126,7 @@ class Checkpoints:
             fault = _reason(error)
         faults = self.world.agree(fault)
         if faults:
-            raise BadInput(f"{path}: the checkpoint cannot be read: {faults[0]}", f"others are: {self._others()}")
+            raise BadInput(f"{path}: the checkpoint cannot be read: {faults[0]}", self._others(step))
 
     def prune(self, keep: int) -> None:
         """Delete all but the last ``keep`` checkpoints, and what killed saves left behind."""
@@ -140,9 +143,15 @@ class Checkpoints:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own: that it was asked to save without a process group
-        yield
+    """Without what torch says beside its errors: that there is no process group, and tracebacks of what it tried."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
 
 
 def _reason(error: BaseException) -> str:

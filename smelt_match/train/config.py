@@ -194,13 +194,18 @@ def plan_run(
 
 
 def check_corpus(config: TrainConfig, shards: Shards, branch_option: str = "--tokens") -> None:
-    """Refuse a corpus that a run would have to read twice, or that is not the run's.
+    """Refuse a corpus that a run would have to read twice, that has nothing held out, or that is not the run's.
 
     ``branch_option`` is what decides the branches' length: ``--tokens``, where they are a share of the trunk.
     """
     if shards.digest != config.corpus_digest:
         raise BadInput(
             f"{shards.folder}: its digest {shards.digest[:12]}… is not the run's, {config.corpus_digest[:12]}…"
+        )
+    if not shards.validation.num_tokens:
+        raise BadInput(
+            f"{shards.folder}: has no held-out documents, and validation losses are what a run ends with",
+            "build it with a larger --validation-share, or of more documents",
         )
     check_fresh(shards.trunk, config.steps * config.tokens_per_step, config.context)
     if config.forks:

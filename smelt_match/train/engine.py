@@ -66,14 +66,7 @@ class Engine:
 
     def __init__(self, config: TrainConfig, world: World) -> None:
         self.config, self.world = config, world
-        pieces = config.rows // config.micro_rows
-        if pieces % world.size:
-            raise BadInput(
-                f"{world.size} ranks cannot share the {pieces} micro-batches of a step ({config.rows} rows in "
-                f"micro-batches of {config.micro_rows})",
-                "choose --rows and --micro-rows so that ranks divide rows / micro-rows",
-            )
-        self.pieces = pieces // world.size
+        self.pieces = pieces_of(config, world)
         self.model = build_model(config).to(world.device)
         world.shard(self.model)
         if config.compile:
@@ -146,6 +139,22 @@ class Engine:
             if name.endswith("router.load_E"):
                 self.world.total(buffer)
         self.model.update_router_bias(self.config.bias_rate)
+
+
+def pieces_of(config: TrainConfig, world: World) -> int:
+    """Micro-batches of a step that each rank computes.
+
+    Raises:
+        BadInput: The ranks do not divide the micro-batches of a step.
+    """
+    pieces = config.rows // config.micro_rows
+    if pieces % world.size:
+        raise BadInput(
+            f"{world.size} ranks cannot share the {pieces} micro-batches of a step ({config.rows} rows in "
+            f"micro-batches of {config.micro_rows})",
+            "choose --rows and --micro-rows so that ranks divide rows / micro-rows",
+        )
+    return pieces // world.size
 
 
 def build_model(config: TrainConfig) -> LoopedTransformer:

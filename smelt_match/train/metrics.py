@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
 from smelt_match.errors import BadInput, MissingExtra
+from smelt_match.files import explained
 
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
 
@@ -35,8 +37,9 @@ class MetricsLog:
     def write(self, metrics: dict[str, Any], timings: dict[str, Any]) -> None:
         """Append a line to each file; both have the key ``step``, counted from 1."""
         for stream, line in ((self.metrics, metrics), (self.timings, timings)):
-            stream.write(json.dumps(line, allow_nan=True) + "\n")
-            stream.flush()
+            with explained(Path(stream.name), "write there"):
+                stream.write(json.dumps(line, allow_nan=True) + "\n")
+                stream.flush()
         if self.board is not None:
             for name, value in (metrics | timings).items():
                 if isinstance(value, (int, float)) and name != "step":
@@ -49,8 +52,9 @@ class MetricsLog:
     def sync(self) -> None:
         """Put all lines on the disk; a checkpoint that is complete has its log."""
         for stream in (self.metrics, self.timings):
-            stream.flush()
-            os.fsync(stream.fileno())
+            with explained(Path(stream.name), "write there"):
+                stream.flush()
+                os.fsync(stream.fileno())
         if self.board is not None:
             self.board.flush()
 
@@ -60,8 +64,9 @@ class MetricsLog:
 
     def __exit__(self, *_: object) -> None:
         """Close the files."""
-        self.metrics.close()
-        self.timings.close()
+        for stream in (self.metrics, self.timings):
+            with suppress(OSError):  # what could not be written was told when it was
+                stream.close()
         if self.board is not None:
             self.board.close()
 

@@ -27,7 +27,7 @@ from smelt_match.files import read_text, write_atomic
 from smelt_match.train.batches import batch
 from smelt_match.train.checkpoint import KEPT, Checkpoints
 from smelt_match.train.config import RUN_FILE, TrainConfig, check_corpus, check_same, read_config
-from smelt_match.train.engine import Engine, Step
+from smelt_match.train.engine import Engine, Step, pieces_of
 from smelt_match.train.metrics import MetricsLog, summary_writer
 from smelt_match.train.progress import Pace, Progress, Report
 from smelt_match.train.schedule import TRUNK, Leg
@@ -82,19 +82,21 @@ def train_run(
     """
     if tensorboard:
         summary_writer()
-    with open_world(config.device) as world, _alone(folder, world):
+    with open_world(config.device) as world:
+        pieces_of(config, world)
         check_corpus(config, shards := Shards.open(Path(config.corpus)))
-        shards.verify_if_quick()
-        _state(config, folder, world)
-        run = _Run(config, folder, world, shards, report, tensorboard, asked_to_stop)
-        for fork in config.forks:
-            run.train(TRUNK, fork)
-            run.train(Leg(fork), config.branch_steps)
-        run.train(TRUNK, config.steps)
-        results = read_results(config, folder)
-        if world.leads:
-            write_atomic(folder / RESULT_FILE, _result_json(config, results), force=True)
-        return results
+        with _alone(folder, world):
+            shards.verify_if_quick()
+            _state(config, folder, world)
+            run = _Run(config, folder, world, shards, report, tensorboard, asked_to_stop)
+            for fork in config.forks:
+                run.train(TRUNK, fork)
+                run.train(Leg(fork), config.branch_steps)
+            run.train(TRUNK, config.steps)
+            results = read_results(config, folder)
+            if world.leads:
+                write_atomic(folder / RESULT_FILE, _result_json(config, results), force=True)
+            return results
 
 
 @contextmanager

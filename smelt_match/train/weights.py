@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from smelt_match.errors import BadInput
-from smelt_match.files import read_text, write_atomic
+from smelt_match.files import explained, read_text, write_atomic
 from smelt_match.model.loop import LoopedTransformer
 from smelt_match.model.support import scale_of
 from smelt_match.spec.loop import Loop
@@ -29,15 +30,19 @@ def write_weights(engine: Engine, folder: Path) -> None:
     tensors = {name: full(tensor).cpu().contiguous() for name, tensor in engine.model.state_dict().items()}
     if not engine.world.leads:
         return
-    scratch = folder / f".{WEIGHTS}"
+    write_atomic(folder / SPEC, spec_yaml(_as_trained(engine.config)), force=True)
+    path, scratch = folder / WEIGHTS, folder / f".{WEIGHTS}"
     try:
-        save_file(tensors, scratch, metadata={"format": "pt"})
-        with scratch.open("rb") as stream:
-            os.fsync(stream.fileno())
-        os.replace(scratch, folder / WEIGHTS)
+        with explained(path, "write there"):
+            save_file(tensors, scratch, metadata={"format": "pt"})
+            shutil.copymode(folder / SPEC, scratch)  # safetensors makes files that nobody else may read
+            with scratch.open("rb") as stream:
+                os.fsync(stream.fileno())
+            os.replace(scratch, path)
+    except SafetensorError as error:
+        raise BadInput(f"{path}: cannot write there: {error}", "make room, then run the same command again") from None
     finally:
         scratch.unlink(missing_ok=True)
-    write_atomic(folder / SPEC, spec_yaml(_as_trained(engine.config)), force=True)
 
 
 def _as_trained(config: TrainConfig) -> ModelSpec:

@@ -105,7 +105,7 @@ def open_world(device: str) -> Iterator[World]:
     """The ranks of this run, from the variables that torchrun sets. A group of processes that is there already is used.
 
     Raises:
-        BadInput: The device is not there.
+        BadInput: The device is not there, or another rank has ended.
     """
     check_device(device)
     size, ours = ranks_started(), False
@@ -121,9 +121,21 @@ def open_world(device: str) -> Iterator[World]:
             here = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
             torch.cuda.set_device(here)
         yield World(here, dist.get_rank(), dist.get_world_size(), _mesh(device, dist.get_world_size()))
+    except RuntimeError as error:
+        if size == 1 or not _is_lost_rank(error):
+            raise
+        why = str(error).strip().splitlines()[0][:200]
+        raise BadInput(
+            f"another rank cannot be reached any more: {why}", "see what it printed; the same command goes on"
+        ) from error
     finally:
         if ours:
             dist.destroy_process_group()
+
+
+def _is_lost_rank(error: RuntimeError) -> bool:
+    """Gloo has no error of its own; NCCL has."""
+    return isinstance(error, dist.DistBackendError) or "gloo" in str(error).lower()
 
 
 def _mesh(device: str, size: int) -> DeviceMesh:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from smelt_match.ablate import work
-from smelt_match.ablate.folder import FAILURE, state, write_run
-from smelt_match.ablate.result import RESULT
+from smelt_match.ablate import launch, work
+from smelt_match.ablate.folder import FAILURE, failure, state, write_run
+from smelt_match.ablate.result import RESULT, ArmResult
 from smelt_match.ablate.work import command
+from smelt_match.errors import AnswerIsNo, BadInput
 from smelt_match.spec.model import ModelSpec
 from smelt_match.train.config import TrainConfig, plan_run
 from smelt_match.train.stop import Asked
@@ -87,3 +88,26 @@ def test_sigterm_saves_the_step_of_an_arm_and_starting_it_again_goes_on_to_the_s
             assert worker.stdout is not None
             assert f"trunk {first}/160" in worker.stdout.read()
     assert (stopped / RESULT).read_bytes() == (whole / RESULT).read_bytes()
+
+
+def test_what_the_trainer_advises_is_kept_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path / "arm", tiny_run(tmp_path / "corpus"))
+
+    def train(*_: object) -> ArmResult:
+        raise AnswerIsNo("trunk: step 4: the loss is nan", "the last good checkpoint is step-3")
+
+    assert not work.work(tmp_path / "arm", train)
+    whole = "trunk: step 4: the loss is nan; the last good checkpoint is step-3"
+    assert failure(tmp_path / "arm") == whole
+    assert capsys.readouterr().err == f"error: {whole}\n"
+
+
+def test_a_failure_that_cannot_be_recorded_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise BadInput("failure.json: cannot write there: No space left on device")
+
+    monkeypatch.setattr(launch, "record_failure", full)
+    told: list[str] = []
+    launch.note_end(tmp_path / "arm", -9, told.append)
+    assert "killed by signal 9" in told[0]
+    assert told[0].endswith("No space left on device")

@@ -167,7 +167,7 @@ def test_a_branch_pool_that_is_too_small_is_told_by_the_option_that_sets_it(aske
     [entry] = expand("mine.yaml")
     with pytest.raises(BadInput, match="branch: ") as caught:
         plan_run(countable(entry), Shards.open(Path("corpus")), 320, (5,), context=16, rows=2, **asked)
-    assert caught.value.hint.startswith(f"ask for fewer {option}, or")
+    assert caught.value.hint.startswith(f"ask for fewer {option}, train without branches, or")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -199,3 +199,16 @@ def test_another_runs_folder_is_refused_by_what_differs(cli: Cli) -> None:
     assert cli("train", "mine.yaml", *RUN, "--branches", "none").code == 0
     ran = cli("train", "mine.yaml", *RUN, "--branches", "none", "--lr", "0.5", "--seed", "3")
     refused(ran, "run: seed is 0 there, and 3 is asked for", "learning_rate is")
+
+
+def test_torchrun_takes_every_option_for_the_program_but_run_which_has_another_name(cli: Cli) -> None:
+    from torch.distributed.run import get_args_parser
+
+    options = re.findall(r"^  (?:-\w, )?(--[a-z-]+)", cli("train", "--help").out, re.MULTILINE)
+    assert len(options) > 20
+    for option in ("--out", *options):
+        if option != "--run":
+            found = get_args_parser().parse_args(["--nproc-per-node", "2", "-m", "smelt_match", "train", option, "1"])
+            assert found.training_script_args == ["train", option, "1"]
+    run = [{"--run": "--out"}.get(part, part) for part in RUN]
+    assert cli("train", "mine.yaml", *run, "--branches", "none").code == 0

@@ -14,6 +14,9 @@ from smelt_match.train.manifest import Origin
 from smelt_match.train.shards import Shards
 
 
+QUARTERS = Shares(Fraction(1, 4), Fraction(1, 4))
+
+
 class Given:
     """Documents that a test made up."""
 
@@ -47,9 +50,10 @@ def corpus(
     encoder: Encoder | None = None,
     near: Fraction | None = None,
     cap: int = 10**6,
+    shares: Shares = QUARTERS,
 ) -> Shards:
     """A corpus of documents: a quarter for validation and a quarter for the branch pool."""
-    recipe = Recipe(Shares(Fraction(1, 4), Fraction(1, 4)), cap, near)
+    recipe = Recipe(shares, cap, near)
     build(Given(documents), encoder or Bytes(), folder, recipe)
     return Shards.open(folder)
 

@@ -105,7 +105,9 @@ def test_a_run_on_a_full_disk_stops_and_goes_on_when_there_is_room(
 
 
 @pytest.mark.parametrize("damage", ["cut off", "empty", "no tensors", "missing file", "text"])
-def test_a_damaged_checkpoint_is_refused_by_name(saved: Checkpoints, damage: str) -> None:
+def test_a_damaged_checkpoint_is_refused_by_name(
+    saved: Checkpoints, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
     file = next(saved.path(4).iterdir())
     if damage == "cut off":
         file.write_bytes(file.read_bytes()[:-10])
@@ -120,7 +122,16 @@ def test_a_damaged_checkpoint_is_refused_by_name(saved: Checkpoints, damage: str
     with pytest.raises(BadInput, match="the checkpoint cannot be read") as told:
         saved.load(4, _tensors(0))
     assert str(saved.path(4)) in told.value.message
-    assert "step-00000002" in told.value.hint
+    assert told.value.hint == f"write the name of another checkpoint into {saved.folder / 'latest'}: step-00000002"
+    assert "root" not in {record.name for record in caplog.records}  # where torch tells tracebacks beside its error
+
+
+def test_without_another_checkpoint_a_damaged_one_is_refused_with_what_to_delete(saved: Checkpoints) -> None:
+    saved.prune(1)
+    next(saved.path(4).iterdir()).unlink()
+    with pytest.raises(BadInput, match="the checkpoint cannot be read") as told:
+        saved.load(4, _tensors(0))
+    assert told.value.hint == f"there is no other checkpoint; delete {saved.folder} to begin it anew"
 
 
 def test_a_tensor_of_another_shape_is_refused(saved: Checkpoints) -> None:

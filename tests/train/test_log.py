@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from torch.nn import functional as F
 
 from smelt_match.errors import BadInput, MissingExtra
-from smelt_match.train import metrics
+from smelt_match.train import metrics, weights
 from smelt_match.train.engine import Engine
 from smelt_match.train.metrics import MetricsLog, read_metrics
 from smelt_match.train.shards import Shards
@@ -133,6 +134,32 @@ def test_weights_and_spec_read_back_as_the_same_model(shards: Shards, tmp_path: 
 def test_a_run_that_has_not_ended_has_no_model(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="the run has not ended"):
         read_model(tmp_path)
+
+
+def test_weights_can_be_read_by_whom_their_spec_can(shards: Shards, tmp_path: Path) -> None:
+    write_weights(Engine(small(shards), ALONE), tmp_path)
+    assert (tmp_path / "model.safetensors").stat().st_mode == (tmp_path / "model.yaml").stat().st_mode
+
+
+def test_weights_on_a_full_disk_are_told_by_their_path(
+    shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(weights, "save_file", full)
+    with pytest.raises(BadInput, match=r"model\.safetensors: cannot write there: .*No space left") as told:
+        write_weights(Engine(small(shards), ALONE), tmp_path)
+    assert "make room" in told.value.hint
+    assert not list(tmp_path.glob("*.safetensors"))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize("name", ["metrics.jsonl", "timings.jsonl"])
+def test_a_log_on_a_full_disk_is_told_by_its_path(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).symlink_to("/dev/full")
+    with pytest.raises(BadInput, match=f"{name}: cannot write there: No space left"), MetricsLog(tmp_path, 0) as log:
+        log.write({"step": 1}, {"step": 1})
 
 
 def test_metrics_hold_no_time(tmp_path: Path) -> None:

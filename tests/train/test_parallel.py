@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 from smelt_match.errors import BadInput
+from smelt_match.train import run as running
+from smelt_match.train import world as worlds
 from smelt_match.train.batches import batch
 from smelt_match.train.config import TrainConfig
 from smelt_match.train.engine import Engine
@@ -145,3 +148,27 @@ def test_ranks_that_do_not_divide_a_step_are_refused(shards: Shards) -> None:
     config = small(shards, micro_rows=4)
     with pytest.raises(BadInput, match="2 ranks cannot share the 1 micro-batches of a step"):
         Engine(config, World(torch.device("cpu"), 0, 2))
+
+
+def test_ranks_that_do_not_divide_a_step_leave_no_folder(
+    shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "open_world", lambda _: nullcontext(World(torch.device("cpu"), 0, 2)))
+    with pytest.raises(BadInput, match="2 ranks cannot share"):
+        running.train_run(small(shards, micro_rows=4), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_rank_that_was_lost_is_told_as_such(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worlds, "ranks_started", lambda: size)
+    for name, value in {"is_initialized": True, "get_rank": 0, "get_world_size": size}.items():
+        monkeypatch.setattr(worlds.dist, name, lambda value=value: value)
+    monkeypatch.setattr(worlds, "_mesh", lambda *_: None)
+    for text, expected in {
+        "[/src/gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]": BadInput if size > 1 else RuntimeError,
+        "shapes do not match": RuntimeError,
+    }.items():
+        with pytest.raises(expected) as told, worlds.open_world("cpu"):
+            raise RuntimeError(text)
+        assert text in str(told.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from smelt_match.errors import Stopped as AskedToStop
 from smelt_match.train import run as running
 from smelt_match.train.batches import batch
 from smelt_match.train.config import TrainConfig
+from smelt_match.train.corpus.document import Shares
 from smelt_match.train.engine import Engine, Step
 from smelt_match.train.metrics import read_metrics
 from smelt_match.train.progress import Progress
@@ -21,6 +23,7 @@ from smelt_match.train.run import is_done, train_run
 from smelt_match.train.shards import Shards
 from smelt_match.train.weights import WEIGHTS, read_model
 from tests.model.tiny import tiny
+from tests.train.corpora import corpus, texts
 from tests.train.runs import assert_same, left_behind, small
 
 LEGS = {"trunk": 11, "branch-00000004": 3, "branch-00000009": 3}
@@ -255,3 +258,17 @@ def test_a_bias_balances_and_is_part_of_the_state(shards: Shards, tmp_path: Path
     assert_same(left_behind(tmp_path / "run"), left_behind(tmp_path / "whole"))
     assert read_model(tmp_path / "run").block(0).feed_forward.router.bias_E.any()
     assert [line["balance_loss"] for line in read_metrics(tmp_path / "run" / "trunk")] == [0.0] * 6
+
+
+def test_a_corpus_with_nothing_held_out_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
+    bare = corpus(tmp_path / "bare", texts(150), shares=Shares(Fraction(0), Fraction(1, 4)))
+    with pytest.raises(BadInput, match="has no held-out documents"):
+        train_run(small(bare), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_corpus_without_a_pool_for_branches_is_refused_with_what_would_do(tmp_path: Path) -> None:
+    bare = corpus(tmp_path / "bare", texts(300), shares=Shares(Fraction(1, 4), Fraction(0)))
+    with pytest.raises(BadInput, match="branch: 192 tokens are asked for, and the corpus has 0") as told:
+        train_run(small(bare), tmp_path / "run")
+    assert told.value.hint == "train without branches, or build a larger corpus"
