@@ -77,6 +77,7 @@ class LoopedTransformer(nn.Module):
         scale = scale_of(spec, residual_scale)
         self.spec, self.vocab_size, self.balance = spec, vocabulary(spec, vocab_size), balance
         self.checkpoint = checkpoint
+        self.compiled = False  # whether each block is, by itself
         self.visits = spec.visits.visits
         self.loop = spec.loop or Loop()
         # Its own initialisation would be thrown away, and on the meta device it imports half of torch's compiler.
@@ -146,6 +147,12 @@ class LoopedTransformer(nn.Module):
         assert isinstance(found, Block)
         return found
 
+    def compile_blocks(self) -> None:
+        """Compile each block by itself, on its first visit."""
+        for block in self.blocks:
+            block.compile()
+        self.compiled = True
+
     def _router(self, index: int) -> Router:
         experts = self.block(index).feed_forward
         assert isinstance(experts, MixtureOfExperts)
@@ -166,7 +173,7 @@ class LoopedTransformer(nn.Module):
         if segment_ids_BS.shape != tokens_BS.shape:
             shapes = tuple(segment_ids_BS.shape), tuple(tokens_BS.shape)
             raise BadInput("segment_ids: shape {} is not that of the tokens, {}".format(*shapes))
-        return packed(segment_ids_BS)
+        return packed(segment_ids_BS, self.compiled)
 
     def _visit(
         self,

@@ -43,12 +43,13 @@ def rows(tokens: int, past: int, device: torch.device) -> Reach:
     return Reach(positions, mask=mask)
 
 
-def packed(segment_ids_BS: Tensor) -> Reach:
-    """Rows of several documents.
+def packed(segment_ids_BS: Tensor, compiled: bool = False) -> Reach:
+    """Rows of several documents; ``compiled`` says that blocks are, where this runs outside of their graphs.
 
     On a GPU a block mask skips what lies outside a document. On a CPU each document is attended to by itself, which
     costs the sum of squared lengths instead of S² (measured at S = 4,096 with ten documents: 9 times faster than a
-    mask); where a graph is compiled, lengths would be data-dependent shapes, and a mask takes their place.
+    mask); where a graph is compiled, lengths would be data-dependent shapes, each with a graph of its own, and a mask
+    takes their place.
     """
     if segment_ids_BS.is_floating_point() or segment_ids_BS.dim() != 2:
         found = f"{segment_ids_BS.dtype} {tuple(segment_ids_BS.shape)}"
@@ -59,7 +60,7 @@ def packed(segment_ids_BS: Tensor) -> Reach:
     positions = index - torch.where(first, index, 0).cummax(dim=1).values
     if segment_ids_BS.device.type == "cuda":
         return Reach(positions, blocks=_block_mask(first.cumsum(dim=1)))
-    if torch.compiler.is_compiling():
+    if compiled or torch.compiler.is_compiling():
         document = first.cumsum(dim=1)
         same = document[:, None, :, None] == document[:, None, None, :]
         return Reach(positions, mask=same & (index[:, None] >= index))

@@ -70,8 +70,7 @@ class Engine:
         self.model = build_model(config).to(world.device)
         world.shard(self.model)
         if config.compile:
-            for block in self.model.blocks:
-                block.compile()
+            self.model.compile_blocks()
         self.optimizer = Optimizer(self.model, config)
 
     def tensors(self) -> dict[str, Tensor]:

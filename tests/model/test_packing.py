@@ -51,6 +51,15 @@ def test_rows_of_one_document_each_are_plainly_causal() -> None:
     assert found.mask is None
 
 
+def test_compiled_blocks_get_a_mask_whatever_the_documents() -> None:
+    for segments in (SEGMENTS, torch.tensor([[3, 3, 3], [1, 1, 1]])):
+        found, expected = reach.packed(segments, compiled=True), _by_mask(segments)
+        assert found.lengths is None
+        assert found.mask is not None
+        assert torch.equal(found.mask, expected.mask)
+        assert torch.equal(found.positions, expected.positions)
+
+
 def _by_mask(segments: Tensor) -> reach.Reach:
     index = torch.arange(segments.shape[1])
     document = torch.cat([torch.zeros(len(segments), 1), (segments[:, 1:] != segments[:, :-1]).float()], 1).cumsum(1)

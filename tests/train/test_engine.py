@@ -141,6 +141,29 @@ def test_compiled_blocks_train_as_plain_ones_do(shards: Shards, monkeypatch: pyt
     torch._dynamo.reset()
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+def test_batches_of_other_documents_need_no_new_graphs(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch._dynamo.reset()
+    graphs: list[Any] = []
+
+    def backend(graph: Any, _inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    compile_ = torch.nn.Module.compile
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self: compile_(self, backend=backend))
+    plain, compiled = (Engine(small(shards, micro_rows=4, compile=on), ALONE) for on in (False, True))
+    rows = [batch(shards.trunk, 0, step, 4, 16) for step in range(4)]
+    assert len({part.segment_ids_BS.tobytes() for part in rows}) == 4
+    made = []
+    for part in rows:
+        expected, found = (engine.step(part, 1e-3) for engine in (plain, compiled))
+        assert found.loss == pytest.approx(expected.loss, rel=1e-5)
+        made.append(len(graphs))
+    assert 0 < made[0] == made[-1]
+    torch._dynamo.reset()
+
+
 def test_diagnostics_are_those_of_the_visits(shards: Shards) -> None:
     config = small(shards, micro_rows=2)
     rows = _batch(shards, config)
