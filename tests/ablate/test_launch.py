@@ -59,7 +59,7 @@ def test_arms_run_in_processes_of_their_own_and_one_that_dies_takes_no_other_alo
     result = read_result(arms[2])
     assert result is not None
     assert result.horizons[0].by_category["Code"] == pytest.approx(loss_of(run_of(seed=2), 100))
-    assert "arm1: failed: loss is nan at step 7" in told
+    assert "arm1: failed: loss is nan at step 7; lower the rate" in told
     assert "arm2: done" in told
 
 

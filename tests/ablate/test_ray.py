@@ -29,7 +29,7 @@ def test_arms_are_tasks_and_one_that_dies_takes_no_other_along(tmp_path: Path, m
     finally:
         launcher.close()
     assert [state(place) for place in places] == ["failed", "done", "done"]
-    assert failure(places[0]) == "loss is nan at step 7"
+    assert failure(places[0]) == "loss is nan at step 7; lower the rate"
 
 
 def test_an_installation_without_ray_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,12 +75,12 @@ def test_a_failed_arm_takes_no_other_along_and_is_tried_again(sweep: Build, tmp_
     folder, asked = tmp_path / "s", sweep(seeds=2)
     finished = go(asked, folder, Moody())
     assert finished.failures == {
-        "nano_s85-count-1-seed0": "loss is nan at step 7",
+        "nano_s85-count-1-seed0": "loss is nan at step 7; lower the rate",
         "nano_s85-count-3-seed1": "ZeroDivisionError: division by zero",
     }
     assert len(finished.results) == 4
     found = {arm.name: (arm.state, arm.reason) for arm in status(folder)}
-    assert found["nano_s85-count-1-seed0"] == ("failed", "loss is nan at step 7")
+    assert found["nano_s85-count-1-seed0"] == ("failed", "loss is nan at step 7; lower the rate")
     for path in (folder / "arms").glob("*.mood"):
         path.unlink()
     again = Inline()

@@ -74,7 +74,7 @@ def test_arms_are_jobs_of_an_array_and_one_that_fails_takes_no_other_along(arms:
     launcher = Slurm(arms[0].parents[1], PARAMETERS, moody)
     launcher.run(arms, told.append)
     assert [state(place) for place in arms] == ["done", "failed", "done"]
-    assert failure(arms[1]) == "loss is nan at step 7"
+    assert failure(arms[1]) == "loss is nan at step 7; lower the rate"
     first, second, third = told[0].removeprefix("queued 3 jobs: ").split(", ")
     assert {job.split("_")[0] for job in (first, second, third)} == {first.split("_")[0]}
 

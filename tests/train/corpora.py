@@ -13,7 +13,6 @@ from smelt_match.train.corpus.encoders import Bytes, Encoder
 from smelt_match.train.manifest import Origin
 from smelt_match.train.shards import Shards
 
-
 QUARTERS = Shares(Fraction(1, 4), Fraction(1, 4))
 
 
