@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,9 +61,13 @@ def test_tensorboard_gets_every_number(tmp_path: Path) -> None:
     assert board.Scalars("loss")[0].value == 2.5
 
 
-def test_without_tensorboard_its_option_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
+def test_the_program_that_shows_the_board_starts() -> None:
+    """Before 2.21 it needed ``pkg_resources``, which setuptools no longer has."""
+    pytest.importorskip("tensorboard")
+    subprocess.run([sys.executable, "-m", "tensorboard.main", "--version_tb"], capture_output=True, check=True)
 
+
+def test_without_tensorboard_its_option_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(MissingExtra) as told:
         metrics.summary_writer()

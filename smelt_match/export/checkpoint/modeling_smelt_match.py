@@ -1,4 +1,4 @@
-"""A looped mixture-of-experts Transformer for Hugging Face transformers (5 or later).
+"""A looped mixture-of-experts Transformer for Hugging Face transformers (5.4 or later).
 
 `smelt-match export --to hf` writes this file beside the weights; it needs torch and transformers only:
 
