@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,8 @@ def start(*args: str, **options: Any) -> subprocess.Popen[str]:
             "stderr": subprocess.PIPE,
             "text": True,
             "env": environment,
+            # A shell that starts the tests in the background has them ignore Ctrl-C, and what they start, too.
+            "preexec_fn": partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
             **options,
         },
     )
