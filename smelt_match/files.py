@@ -92,3 +92,10 @@ def write_atomic(path: Path, text: str | bytes, force: bool = False) -> None:
         finally:
             if os.path.exists(scratch):
                 os.unlink(scratch)
+
+
+def remove_scratch(folder: Path) -> None:
+    """Delete what a killed `write_atomic` left anywhere in a folder that nobody else writes to."""
+    for path in folder.rglob(".*.????????"):
+        if path.is_file():
+            path.unlink()

@@ -23,7 +23,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from smelt_match.errors import AnswerIsNo, BadInput, Stopped
-from smelt_match.files import read_text, write_atomic
+from smelt_match.files import read_text, remove_scratch, write_atomic
 from smelt_match.train.batches import batch
 from smelt_match.train.checkpoint import KEPT, Checkpoints
 from smelt_match.train.config import RUN_FILE, TrainConfig, check_corpus, check_same, read_config
@@ -111,6 +111,7 @@ def _alone(folder: Path, world: World) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BadInput(f"{folder}: another process is training there", "wait for it, or stop it") from None
+        remove_scratch(folder)
         yield
 
 

@@ -6,7 +6,7 @@
 #
 # Everything it writes lies in /etc/slurm, /etc/munge and $STATE; it needs root, and touches no service manager.
 set -eu
-STATE=${STATE:-/tmp/slurm-test}
+STATE=${STATE:-/run/slurm-test}
 
 stop() {
     for name in slurmd slurmctld munged; do

@@ -272,3 +272,13 @@ def test_a_corpus_without_a_pool_for_branches_is_refused_with_what_would_do(tmp_
     with pytest.raises(BadInput, match="branch: 192 tokens are asked for, and the corpus has 0") as told:
         train_run(small(bare), tmp_path / "run")
     assert told.value.hint == "train without branches, or build a larger corpus"
+
+
+def test_what_a_kill_left_of_small_files_is_removed(shards: Shards, tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        train_run(small(shards), tmp_path / "run", stop_after(3))
+    left = [tmp_path / "run" / name for name in (".run.json.abcd_123", "trunk/.latest.e678fikb")]
+    for path in left:
+        path.write_text("half")
+    train_run(small(shards), tmp_path / "run")
+    assert not any(path.exists() for path in left)
