@@ -82,7 +82,7 @@ def test_arms_are_jobs_of_an_array_and_one_that_fails_takes_no_other_along(arms:
 @pytest.mark.slurm
 @needs_slurm
 def test_a_preempted_job_is_queued_again_and_goes_on(arms: list[Path]) -> None:
-    (arms[0].parent / "arm0.mood").write_text("once")
+    (arms[0].parent / "arm0.mood").write_text("until asked")
     told: list[str] = []
     launcher = Slurm(arms[0].parents[1], PARAMETERS, moody)
     thread = threading.Thread(target=launcher.run, args=(arms[:1], told.append), daemon=True)
